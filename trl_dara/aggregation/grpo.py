@@ -1,0 +1,52 @@
+import torch
+
+from .ops import AdvantageResult, build_result, group_statistics, standardize
+
+
+def grpo(
+    rewards: torch.Tensor, reward_weights: torch.Tensor, *, eps: float = 1e-4, scale: str = "group"
+) -> AdvantageResult:
+    r"""
+    The weighted sum of the rewards, normalised within each group: `R = sum_k u_k r_k`, `advantage = (R - mean R) / (std
+    R + eps)`.
+
+    A channel's say grows with the spread of its values, and completions with different rewards but equal sums get the
+    same advantage. Equal to TRL's `multi_objective_aggregation="sum_then_normalize"`; a group in which no channel varies
+    gets exactly 0.
+
+    Args:
+        rewards (`torch.Tensor` of shape `(B, G, K)`):
+            Rewards, NaN where not scored; a channel that did not score a completion adds nothing to its sum.
+        reward_weights (`torch.Tensor` of shape `(K,)`):
+            The user's weights.
+        eps (`float`, *optional*, defaults to `1e-4`):
+            Added to the standard deviation.
+        scale (`str`, *optional*, defaults to `"group"`):
+            What the centred sums are divided by, with the meaning of TRL's `scale_rewards`: the standard deviation of
+            the sums in the `"group"`, in the `"batch"`, or `"none"`.
+
+    Source: [DeepSeekMath](https://huggingface.co/papers/2402.03300).
+    """
+    if scale not in ("group", "batch", "none"):
+        raise ValueError(f"`scale` of the rule `grpo` is {scale!r}. Pass 'group', 'batch' or 'none'.")
+    groups = group_statistics(rewards, reward_weights, eps)
+    largest = torch.finfo(rewards.dtype).max
+    total = (reward_weights * rewards).nansum(dim=-1).clamp(-largest, largest)  # (B, G)
+    total = total.masked_fill(~groups.scored, torch.nan)
+    if scale == "group":
+        advantages = standardize(total, dim=1, eps=eps)[0]  # (B, G)
+    else:
+        advantages = total - total.nanmean(dim=1, keepdim=True)  # (B, G)
+    if scale == "batch":
+        known = total[~total.isnan()]  # (scorable rows,)
+        advantages = advantages / (eps + (known.std() if len(known) > 1 else 0))
+    # Summing equal rewards may round differently from row to row, and a missing score changes the sum: a group in which
+    # no channel varies has nothing to compare.
+    live = groups.live.unsqueeze(-1)  # (B, 1)
+    centred = reward_weights * (rewards - rewards.nanmean(dim=1, keepdim=True))  # (B, G, K)
+    return build_result(
+        groups,
+        advantages=torch.where(live, advantages, 0).nan_to_num(),
+        scores=total.nan_to_num(),
+        contributions=torch.where(groups.active.unsqueeze(1), centred, 0).nan_to_num(),
+    )
