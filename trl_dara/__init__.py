@@ -20,13 +20,20 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "AGGREGATIONS": ".aggregation",
     "AdvantageResult": ".aggregation",
-    "compute_advantages": ".aggregation",
     "CalibrationWindow": ".calibration",
     "MultiRewardGRPOConfig": ".config",
     "MultiRewardGRPOTrainer": ".trainer",
+    "compute_advantages": ".aggregation",
 }
 
-__all__ = list(_MODULE_OF)
+__all__ = [
+    "AGGREGATIONS",
+    "AdvantageResult",
+    "CalibrationWindow",
+    "MultiRewardGRPOConfig",
+    "MultiRewardGRPOTrainer",
+    "compute_advantages",
+]
 
 
 def __getattr__(name: str):

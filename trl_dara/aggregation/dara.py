@@ -186,10 +186,10 @@ def _densities(
     if window is None:
         window = CalibrationWindow(size=1)  # always holds at least the whole batch, and here nothing else
     counted = torch.ones_like(groups.active) if density_over == "all" else groups.comparable
-    density = density_of(groups.active, counted)  # (K,)
-    calibrated_density = density_of(*window.add_activity(groups.active, counted))  # (K,)
     dtype = groups.advantages.dtype
-    return window, density.to(dtype), calibrated_density.to(dtype)
+    density = density_of(groups.active, counted, dtype)  # (K,)
+    calibrated_density = density_of(*window.add_activity(groups.active, counted), dtype)  # (K,)
+    return window, density, calibrated_density
 
 
 def _normalized(

@@ -161,10 +161,10 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
     )
 
 
-def density_of(active: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+def density_of(active: torch.Tensor, counted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Share of the counted groups in which the channel is active, `pi`; `(B, K)` and `(B, K)` to `(K,)`, 0 for none."""
     groups = counted.sum(dim=0).clamp(min=1)  # (K,)
-    return (active & counted).sum(dim=0) / groups  # (K,)
+    return (active & counted).sum(dim=0).to(dtype) / groups  # (K,)
 
 
 def normalize_batch(
@@ -219,7 +219,7 @@ def build_result(
             By default the share of all groups of this batch.
     """
     if density is None:
-        density = density_of(groups.active, torch.ones_like(groups.active)).to(scores.dtype)  # (K,)
+        density = density_of(groups.active, torch.ones_like(groups.active), scores.dtype)  # (K,)
     return AdvantageResult(
         advantages=advantages.masked_fill(~groups.scored, 0).flatten(),  # (N,)
         channel_advantages=groups.advantages.flatten(0, 1),  # (N, K)

@@ -1,0 +1,99 @@
+from dataclasses import dataclass, field
+
+from transformers.utils import is_torch_bf16_gpu_available
+from trl import GRPOConfig
+
+
+@dataclass
+class MultiRewardGRPOConfig(GRPOConfig):
+    r"""
+    Configuration class for the [`MultiRewardGRPOTrainer`].
+
+    This class includes only the parameters that are specific to training with several rewards. For a full list, please
+    refer to the [`~trl.GRPOConfig`] and [`~transformers.TrainingArguments`] documentation.
+
+    Parameters:
+        > Parameters that control the aggregation of the rewards
+
+        aggregation (`str`, *optional*):
+            Name of the rule that turns the rewards of all channels into one advantage per completion, a key of
+            `trl_dara.AGGREGATIONS`. The trainer's argument of the same name also takes a function. When neither is
+            given, `"dara_asym"`.
+        aggregation_kwargs (`str` or `dict[str, Any]`, *optional*):
+            Keyword arguments of the rule, e.g. `{"w_max": 10}`; `{"eps": 1e-6}` changes the epsilon of every
+            normalisation.
+        calibration_window (`int`, *optional*, defaults to `64`):
+            Number of most recent groups over which `dara_*` and `static_*` estimate density and the batch mean and
+            standard deviation. At least the whole generation batch is always used, so the window has an effect only
+            with fewer prompts than this per generation batch. `None` calibrates on the current batch only, as in the
+            paper.
+
+        > Parameters that control the reward functions
+
+        reward_weights (`list[float]` or `dict[str, float]`, *optional*):
+            Weight of each channel, in the order of the reward functions or by channel name (a mapping; a channel that
+            is not named keeps weight 1). A channel with weight 0 is a monitor: logged, but without influence.
+        reward_bounds (`str` or `dict[str, list[float]]`, *optional*):
+            Lowest and highest possible reward by channel name, e.g. `{"correctness": [-3, 3]}`. Adds the metric
+            `channels/{name}/saturation`.
+        on_reward_error (`str`, *optional*, defaults to `"raise"`):
+            What to do when a reward function raises: `"raise"`, or `"skip"`, which leaves the channel out of this batch
+            and counts it in `channels/{name}/errors`.
+    """
+
+    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + ["aggregation_kwargs", "reward_bounds"]
+
+    aggregation: str | None = field(
+        default=None,
+        metadata={
+            "help": "Name of the rule that turns the rewards of all channels into one advantage per completion, a key "
+            "of `trl_dara.AGGREGATIONS`. When not given, 'dara_asym'."
+        },
+    )
+    aggregation_kwargs: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Keyword arguments of the rule, e.g. '{\"w_max\": 10}'; '{\"eps\": 1e-6}' changes the epsilon of "
+            "every normalisation."
+        },
+    )
+    calibration_window: int | None = field(
+        default=64,
+        metadata={
+            "help": "Number of most recent groups over which `dara_*` and `static_*` estimate density and the batch "
+            "mean and standard deviation; at least the whole generation batch is used. `None` calibrates on the "
+            "current batch only, as in the paper."
+        },
+    )
+    reward_bounds: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Lowest and highest possible reward by channel name, e.g. '{\"correctness\": [-3, 3]}'. Adds the "
+            "metric `channels/{name}/saturation`."
+        },
+    )
+    on_reward_error: str = field(
+        default="raise",
+        metadata={
+            "help": "What to do when a reward function raises: 'raise', or 'skip', which leaves the channel out of this "
+            "batch and counts it in `channels/{name}/errors`.",
+            "choices": ["raise", "skip"],
+        },
+    )
+
+    def __post_init__(self):
+        # transformers would only say that the setup does not support bf16
+        wants_bf16 = self.bf16 or (self.bf16 is None and not self.fp16)
+        if wants_bf16 and not self.use_cpu and not is_torch_bf16_gpu_available():
+            raise ValueError(
+                "`bf16` is on (TRL's default), but no accelerator with bfloat16 support was found. On a GPU without "
+                "bfloat16 (T4, V100) pass `fp16=True`; on a machine without a GPU pass `use_cpu=True` and `bf16=False`."
+            )
+        if self.on_reward_error not in ("raise", "skip"):
+            raise ValueError(f"`on_reward_error` is {self.on_reward_error!r}. Pass 'raise' or 'skip'.")
+        if self.calibration_window is not None and self.calibration_window < 1:
+            raise ValueError(
+                f"`calibration_window` is {self.calibration_window}. Pass the number of groups to calibrate on, at least "
+                "1, or None for the current batch only."
+            )
+        super().__post_init__()

@@ -1,0 +1,145 @@
+"""One reward function as the trainer calls it: named, its output checked, its failures and its time counted."""
+
+import functools
+import math
+import numbers
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trl.trainer.utils import is_async_callable
+
+
+@dataclass
+class ChannelLog:
+    """
+    What happened in the calls of one reward function since the last generation batch.
+
+    Args:
+        seconds (`float`, *optional*, defaults to `nan`):
+            Time spent in the function on this process; NaN when it was not called.
+        errors (`int`, *optional*, defaults to `0`):
+            Calls that raised and were skipped.
+    """
+
+    seconds: float = field(default=math.nan)
+    errors: int = 0
+
+
+def unique_names(names: list[str]) -> list[str]:
+    """
+    Number repeated names, so that two partials or lambdas of one function stay two channels: `["f", "f"]` becomes
+    `["f", "f_2"]`.
+    """
+    taken = set()
+    unique = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate in taken or (number > 1 and candidate in names):
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate)
+        unique.append(candidate)
+    return unique
+
+
+def as_channel(reward_func: Callable, name: str, log: ChannelLog, on_error: str, current_step: Callable) -> Callable:
+    """
+    Wrap a reward function, sync or async, so that it has a channel's name, checked output, and its time and errors on
+    record.
+
+    Args:
+        reward_func (`Callable`):
+            Function with TRL's reward signature.
+        name (`str`):
+            Name of the channel.
+        log ([`ChannelLog`]):
+            Where time and errors are recorded.
+        on_error (`str`):
+            `"raise"`, or `"skip"`: the channel does not score this batch.
+        current_step (`Callable`):
+            Returns the global step, for the error message.
+
+    Returns:
+        `Callable`: function whose `__name__` is the channel's name and whose `__wrapped__` is `reward_func`.
+    """
+
+    def failed(error: Exception, num_completions: int) -> list[None]:
+        if on_error == "raise":
+            raise RuntimeError(
+                f"The reward function of channel '{name}' failed at step {current_step()}: {type(error).__name__}: "
+                f"{error}. Set `on_reward_error='skip'` to leave the channel out of a batch in which it fails."
+            ) from error
+        log.errors += 1
+        return [None] * num_completions
+
+    if is_async_callable(reward_func):
+
+        async def channel(prompts, completions, **kwargs):
+            start = time.perf_counter()
+            try:
+                output = await reward_func(prompts=prompts, completions=completions, **kwargs)
+            except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
+                return failed(error, len(completions))
+            finally:
+                log.seconds = time.perf_counter() - start
+            return checked_rewards(output, name, len(completions))
+
+    else:
+
+        def channel(prompts, completions, **kwargs):
+            start = time.perf_counter()
+            try:
+                output = reward_func(prompts=prompts, completions=completions, **kwargs)
+            except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
+                return failed(error, len(completions))
+            finally:
+                log.seconds = time.perf_counter() - start
+            return checked_rewards(output, name, len(completions))
+
+    functools.update_wrapper(channel, reward_func)
+    channel.__name__ = name
+    return channel
+
+
+def checked_rewards(output, name: str, num_completions: int) -> list[float | None]:
+    """
+    Check what a reward function returned.
+
+    Args:
+        output:
+            A list, tuple, generator, numpy array or one-dimensional tensor with one number (or `None` for "not scored")
+            per completion.
+        name (`str`):
+            Name of the channel, for the error message.
+        num_completions (`int`):
+            Number of completions that were to be scored.
+
+    Returns:
+        `list[float | None]`: one reward per completion.
+
+    Raises:
+        `TypeError`: when the output or one of its elements is no number.
+        `ValueError`: when the number of rewards is not the number of completions.
+    """
+    expected = f"Return {num_completions} numbers, one per completion, with None for a completion that is not scored."
+    if isinstance(output, (str, bytes, dict)) or not hasattr(output, "__iter__"):
+        raise TypeError(f"The reward function of channel '{name}' returned {_shown(output)}. {expected}")
+    # numpy arrays and tensors turn into nested lists, whose rows are then refused like any list of lists
+    rewards = output.tolist() if hasattr(output, "tolist") else list(output)
+    if not isinstance(rewards, list):
+        raise TypeError(f"The reward function of channel '{name}' returned {_shown(output)}. {expected}")
+    rewards = [reward.item() if hasattr(reward, "item") and reward.ndim == 0 else reward for reward in rewards]
+    for index, reward in enumerate(rewards):
+        if reward is not None and not isinstance(reward, numbers.Real):
+            raise TypeError(
+                f"The reward function of channel '{name}' returned {_shown(reward)} for completion {index}. {expected}"
+            )
+    if len(rewards) != num_completions:
+        raise ValueError(f"The reward function of channel '{name}' returned {len(rewards)} rewards. {expected}")
+    return [None if reward is None else float(reward) for reward in rewards]
+
+
+def _shown(value) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 80 else text[:77] + '...'} (a {type(value).__name__})"
