@@ -1,5 +1,7 @@
 """Per-channel metrics of one generation batch: pure functions of the rewards and the aggregation's result."""
 
+import math
+
 import torch
 
 from .aggregation import AdvantageResult
@@ -38,7 +40,7 @@ def channel_metrics(
     Returns:
         `dict[str, float]`
     """
-    num_groups, _, _ = rewards.shape
+    num_groups, num_generations, _ = rewards.shape
     steering = reward_weights != 0  # (K,)
     known = ~rewards.isnan()  # (B, G, K)
     share = _shares(result.contributions)  # (K,)
@@ -53,6 +55,8 @@ def channel_metrics(
     if any(bounds is not None for bounds in reward_bounds):
         per_channel["saturation"] = _saturation(rewards, reward_bounds)
     silent = ~known.any(dim=(0, 1))  # (K,)
+    if num_generations == 1:  # evaluation with one completion per prompt: there is nothing to compare within a group
+        per_channel = {name: values.new_full(values.shape, torch.nan) for name, values in per_channel.items()}
     metrics = {}
     for name, values in per_channel.items():
         values = values.masked_fill(silent, torch.nan).tolist()
@@ -65,7 +69,8 @@ def channel_metrics(
     live = (result.active & steering).any(dim=-1)  # (B,)
     opposed = reward_weights * result.channel_advantages  # (N, K)
     conflict = (opposed > _NEUTRAL).any(dim=-1) & (opposed < -_NEUTRAL).any(dim=-1)  # (N,)
-    metrics["aggregation/frac_groups_inactive"] = 1 - live.float().mean().item()
+    inactive = 1 - live.float().mean().item() if num_generations > 1 else math.nan
+    metrics["aggregation/frac_groups_inactive"] = inactive
     metrics["aggregation/frac_conflict"] = conflict[result.scored].float().mean().item()
     metrics["aggregation/prompts"] = float(num_groups)
     return metrics

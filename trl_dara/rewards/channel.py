@@ -4,9 +4,11 @@ import functools
 import math
 import numbers
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
+import numpy as np
+import torch
 from trl.trainer.utils import is_async_callable
 
 
@@ -20,10 +22,17 @@ class ChannelLog:
             Time spent in the function on this process; NaN when it was not called.
         errors (`int`, *optional*, defaults to `0`):
             Calls that raised and were skipped.
+        warned_infinite (`bool`, *optional*, defaults to `False`):
+            Whether infinite rewards have been warned about, once per run.
     """
 
-    seconds: float = field(default=math.nan)
+    seconds: float = math.nan
     errors: int = 0
+    warned_infinite: bool = False
+
+    def reset(self) -> None:
+        """Forget the last batch."""
+        self.seconds, self.errors = math.nan, 0
 
 
 def unique_names(names: list[str]) -> list[str]:
@@ -123,13 +132,14 @@ def checked_rewards(output, name: str, num_completions: int) -> list[float | Non
         `ValueError`: when the number of rewards is not the number of completions.
     """
     expected = f"Return {num_completions} numbers, one per completion, with None for a completion that is not scored."
-    if isinstance(output, (str, bytes, dict)) or not hasattr(output, "__iter__"):
+    if isinstance(output, (np.ndarray, torch.Tensor)):
+        output = output.tolist()  # a matrix becomes a list of lists, whose rows are refused below
+    if isinstance(output, (str, bytes, dict)) or not isinstance(output, Iterable):
         raise TypeError(f"The reward function of channel '{name}' returned {_shown(output)}. {expected}")
-    # numpy arrays and tensors turn into nested lists, whose rows are then refused like any list of lists
-    rewards = output.tolist() if hasattr(output, "tolist") else list(output)
-    if not isinstance(rewards, list):
-        raise TypeError(f"The reward function of channel '{name}' returned {_shown(output)}. {expected}")
-    rewards = [reward.item() if hasattr(reward, "item") and reward.ndim == 0 else reward for reward in rewards]
+    rewards = [
+        reward.item() if isinstance(reward, (np.generic, torch.Tensor)) and reward.ndim == 0 else reward
+        for reward in output
+    ]
     for index, reward in enumerate(rewards):
         if reward is not None and not isinstance(reward, numbers.Real):
             raise TypeError(

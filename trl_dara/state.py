@@ -1,0 +1,42 @@
+"""What a checkpoint holds beside TRL's own files: the calibration window and the names of the channels."""
+
+import json
+import logging
+from pathlib import Path
+
+from .calibration import CalibrationWindow
+
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "trl_dara_state.json"
+
+
+def save_state(checkpoint: Path, channel_names: list[str], window: CalibrationWindow | None) -> None:
+    """
+    Write the state into a checkpoint folder, which is created if need be.
+    """
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    state = {"channels": channel_names, "calibration_window": None if window is None else window.state_dict()}
+    (checkpoint / STATE_FILE).write_text(json.dumps(state, allow_nan=False))
+
+
+def load_state(checkpoint: Path, channel_names: list[str], window: CalibrationWindow | None) -> None:
+    """
+    Continue from the state in a checkpoint folder.
+
+    A checkpoint without it, made by plain TRL, starts with an empty window and a notice; one with other channels is
+    refused.
+    """
+    path = checkpoint / STATE_FILE
+    if not path.exists():
+        logger.warning(f"The checkpoint {checkpoint} has no {STATE_FILE}: the calibration window starts empty.")
+        return
+    state = json.loads(path.read_text())
+    if state["channels"] != channel_names:
+        raise ValueError(
+            f"The checkpoint {checkpoint} was trained on the channels {state['channels']}, but this trainer has "
+            f"{channel_names}. Resume with the same reward functions in the same order."
+        )
+    if window is not None and state["calibration_window"] is not None:
+        window.load_state_dict(state["calibration_window"])

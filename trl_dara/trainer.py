@@ -1,0 +1,286 @@
+import copy
+import logging
+import textwrap
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOConfig, GRPOTrainer
+from trl import __version__ as trl_version
+from trl.trainer.utils import get_callable_name
+
+from . import validation
+from .aggregation import AdvantageResult, compute_advantages, get_aggregation
+from .calibration import CalibrationWindow
+from .completions_table import empty_rows, evaluation_table, replace_last
+from .config import MultiRewardGRPOConfig
+from .metrics import channel_metrics
+from .model_card import rewards_section
+from .rewards.channel import ChannelLog, as_channel, unique_names
+from .state import load_state, save_state
+
+
+logger = logging.getLogger(__name__)
+
+SUPPORTED_TRL = ">=1.16,<1.17"
+
+
+class MultiRewardGRPOTrainer(GRPOTrainer):
+    r"""
+    [`~trl.GRPOTrainer`] for several rewards: a choice of rules that turn the rewards of all channels into one advantage
+    per completion, and metrics that show what each reward does.
+
+    Only the advantages differ; generation, loss, KL, importance sampling and everything else are TRL's.
+
+    Args:
+        model (`str` or [`~transformers.PreTrainedModel`] or [`~peft.PeftModel`]):
+            Model to be trained, as for [`~trl.GRPOTrainer`].
+        reward_funcs (`RewardFunc` or `list[RewardFunc]`, *optional*):
+            Reward functions or reward models as for [`~trl.GRPOTrainer`]; each is a channel, named after the function.
+        args ([`MultiRewardGRPOConfig`] or [`~trl.GRPOConfig`], *optional*):
+            Configuration. With a plain [`~trl.GRPOConfig`], the settings that [`MultiRewardGRPOConfig`] adds have their
+            defaults.
+        train_dataset ([`~datasets.Dataset`] or [`~datasets.IterableDataset`], *optional*):
+            As for [`~trl.GRPOTrainer`].
+        eval_dataset (*optional*):
+            As for [`~trl.GRPOTrainer`].
+        aggregation (`str` or `Callable`, *optional*):
+            Name of a rule in `trl_dara.AGGREGATIONS`, or a function with a rule's signature. By default the
+            configuration's, else `"dara_asym"`.
+        aggregation_kwargs (`dict`, *optional*):
+            Keyword arguments of the rule. By default the configuration's.
+        kwargs:
+            All other arguments of [`~trl.GRPOTrainer`].
+
+    Example:
+
+    ```python
+    from trl_dara import MultiRewardGRPOTrainer
+
+    trainer = MultiRewardGRPOTrainer(
+        model="Qwen/Qwen2.5-0.5B-Instruct",
+        reward_funcs=[format_reward, correctness_reward],
+        aggregation="dara_asym",
+        train_dataset=dataset,
+    )
+    trainer.train()
+    ```
+    """
+
+    _tag_names = ["trl", "grpo", "trl-dara"]
+    _name = "MultiRewardGRPO"
+    _paper = {
+        "title": "Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL",
+        # docstyle-ignore
+        "citation": textwrap.dedent("""\
+            @article{zheng2026dara,
+                title        = {{Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL}},
+                author       = {Zheng and Zhai and Cheng and others},
+                year         = 2026,
+            }"""),
+    }
+
+    def __init__(
+        self,
+        model,
+        reward_funcs=None,
+        args: GRPOConfig | None = None,
+        train_dataset=None,
+        eval_dataset=None,
+        *,
+        aggregation: str | Callable | None = None,
+        aggregation_kwargs: dict | None = None,
+        **kwargs,
+    ):
+        if args is None:
+            model_name = model if isinstance(model, str) else model.config._name_or_path
+            args = MultiRewardGRPOConfig(f"{model_name.split('/')[-1]}-MultiRewardGRPO")
+        # A dataclass keeps its defaults as class attributes
+        settings = args if isinstance(args, MultiRewardGRPOConfig) else MultiRewardGRPOConfig
+        aggregation = validation.choose_aggregation(
+            aggregation, settings.aggregation, args.multi_objective_aggregation
+        )
+        self.aggregation = aggregation
+        self.aggregation_kwargs = validation.choose_aggregation_kwargs(
+            aggregation_kwargs, settings.aggregation_kwargs, aggregation, args.scale_rewards
+        )
+        get_aggregation(aggregation, self.aggregation_kwargs)
+        validation.check_dataset_size(train_dataset, args)
+        named_weights = args.reward_weights if isinstance(args.reward_weights, dict) else None
+        if named_weights is not None:
+            args = copy.copy(args)  # TRL builds a tensor from the list; names are known for certain after it
+            args.reward_weights = None
+        self._gathered_rewards = None
+        super().__init__(
+            model,
+            reward_funcs=list(reward_funcs) if isinstance(reward_funcs, (list, tuple)) else reward_funcs,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            **kwargs,
+        )
+        self._set_up_channels(settings, named_weights)
+        self.calibration_window = (
+            CalibrationWindow(settings.calibration_window) if settings.calibration_window is not None else None
+        )
+        self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
+        self._announce(settings.calibration_window)
+
+    def _set_up_channels(self, settings: MultiRewardGRPOConfig, named_weights: dict[str, float] | None) -> None:
+        """Name, weigh and wrap the channels; environments may have added some during TRL's construction."""
+        self.reward_func_names = unique_names(self.reward_func_names)
+        names = self.reward_func_names
+        validation.check_channel_names(names)
+        if named_weights is not None:
+            self.reward_weights = torch.tensor(
+                validation.by_channel(named_weights, names, 1.0, "reward_weights"), dtype=torch.float32
+            )
+        validation.check_weights(self.reward_weights.tolist(), names)
+        self.reward_bounds = validation.check_bounds(settings.reward_bounds, names)
+        if isinstance(self.aggregation_kwargs.get("static_weights"), dict):
+            self.aggregation_kwargs["static_weights"] = validation.by_channel(
+                self.aggregation_kwargs["static_weights"], names, 1.0, "static_weights"
+            )
+        self._channel_logs = [ChannelLog() for _ in names]
+        self.reward_funcs = [
+            func
+            if isinstance(func, nn.Module)
+            else as_channel(func, name, log, settings.on_reward_error, lambda: self.state.global_step)
+            for func, name, log in zip(self.reward_funcs, names, self._channel_logs, strict=True)
+        ]
+        # A first call on an empty batch, so that a wrong value of a keyword argument shows now
+        empty = torch.zeros(self.num_generations, len(names))  # (N, K)
+        compute_advantages(
+            empty, self.num_generations, self.aggregation, self.reward_weights, **self.aggregation_kwargs
+        )
+
+    def _announce(self, calibration_window: int | None) -> None:
+        weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        self.accelerator.print(validation.batch_plan(self.args, self.rule_name, calibration_window, weights))
+        if self.args.generation_batch_size == self.num_generations and self.accelerator.is_main_process:
+            logger.warning(
+                "One prompt per generation batch: density within the batch is 0 or 1, so `dara_*` relies on its "
+                f"calibration window (`calibration_window={calibration_window}`). Raise `gradient_accumulation_steps`, "
+                "`steps_per_generation`, `generation_batch_size` or `per_device_train_batch_size` for more prompts."
+            )
+
+    @property
+    def rule_name(self) -> str:
+        """Name of the aggregation rule."""
+        return self.aggregation if isinstance(self.aggregation, str) else get_callable_name(self.aggregation)
+
+    @property
+    def _mode(self) -> str:
+        return "train" if self.model.training else "eval"
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)  # (N, K)
+        self._gathered_rewards = self._without_unscored(rewards)
+        return self._gathered_rewards
+
+    def _without_unscored(self, rewards: torch.Tensor) -> torch.Tensor:
+        """NaN where a reward is infinite, and in a channel that failed on any process; `(N, K)` to `(N, K)`."""
+        local = torch.tensor([[log.seconds, log.errors] for log in self._channel_logs], device=rewards.device)
+        seconds, errors = self.accelerator.gather(local.unsqueeze(0)).unbind(dim=-1)  # (processes, K), (processes, K)
+        for index, (name, log) in enumerate(zip(self.reward_func_names, self._channel_logs, strict=True)):
+            self._metrics[self._mode][f"channels/{name}/time"].append(seconds[:, index].max().item())
+            self._metrics[self._mode][f"channels/{name}/errors"].append(errors[:, index].sum().item())
+            infinite = int(rewards[:, index].isinf().sum())
+            if infinite and not log.warned_infinite:
+                log.warned_infinite = True
+                logger.warning(
+                    f"Channel '{name}' returned {infinite} infinite rewards; they are treated as not scored."
+                )
+            log.reset()
+        return rewards.masked_fill(rewards.isinf() | (errors.sum(dim=0) > 0), torch.nan)
+
+    def _generate_and_score_completions(self, inputs):
+        self._logs = self._logs_by_mode[self._mode]
+        output = super()._generate_and_score_completions(inputs)
+        rewards = self._take_rewards(len(inputs))  # (N, K)
+        result = self._compute_advantages(rewards)
+        start = self.accelerator.process_index * len(inputs)
+        output["advantages"] = result.advantages[start : start + len(inputs)]  # (n,)
+        self._log_channels(rewards, result)
+        return output
+
+    def _take_rewards(self, num_local: int) -> torch.Tensor:
+        """The rewards that TRL gathered in this call, checked: we stop rather than train on something else."""
+        rewards, self._gathered_rewards = self._gathered_rewards, None
+        expected = (self.accelerator.num_processes * num_local, len(self.reward_func_names))
+        if rewards is None or tuple(rewards.shape) != expected:
+            raise RuntimeError(
+                f"TRL {trl_version} did not hand over the gathered rewards of shape {expected}; got "
+                f"{None if rewards is None else tuple(rewards.shape)}. This version of trl_dara supports TRL "
+                f"{SUPPORTED_TRL}."
+            )
+        return rewards
+
+    def _compute_advantages(self, rewards_per_func: torch.Tensor) -> AdvantageResult:
+        """
+        The one place where rewards become advantages.
+
+        Args:
+            rewards_per_func (`torch.Tensor` of shape `(N, K)`):
+                Rewards of the completions of all processes, NaN where not scored.
+
+        Returns:
+            [`AdvantageResult`]: the same on all processes.
+        """
+        training = self.model.training
+        return compute_advantages(
+            rewards_per_func,
+            self.num_generations if training else self.num_generations_eval,
+            self.aggregation,
+            self.reward_weights,
+            window=self.calibration_window if training else None,
+            **self.aggregation_kwargs,
+        )
+
+    def _log_channels(self, rewards: torch.Tensor, result: AdvantageResult) -> None:
+        """Add our metrics, and put the advantages that are trained on into the completions table."""
+        num_generations = len(rewards) // len(result.active)
+        metrics = channel_metrics(
+            rewards.unflatten(0, (-1, num_generations)),  # (B, G, K)
+            result,
+            self.reward_weights.to(rewards.device),
+            self.reward_func_names,
+            self.reward_bounds,
+        )
+        for key, value in metrics.items():
+            self._metrics[self._mode][key].append(value)
+        replace_last(self._logs["advantages"], result.advantages.tolist())
+        for index, name in enumerate(self.reward_func_names):
+            self._logs["extra"][f"advantage/{name}"].extend(result.channel_advantages[:, index].tolist())
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        self._logs = self._logs_by_mode[self._mode]
+        writes_table = self.log_completions and self.accelerator.is_main_process
+        with (
+            evaluation_table(self.args.output_dir, self.state.global_step)
+            if (self._mode == "eval" and writes_table)
+            else nullcontext()
+        ):
+            super().log(logs, start_time)
+
+    def _save_checkpoint(self, model, trial):
+        # Before TRL's files: `trainer_state.json`, written last, then marks a complete checkpoint
+        if self.args.should_save:
+            checkpoint = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            save_state(checkpoint, self.reward_func_names, self.calibration_window)
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            load_state(Path(checkpoint), self.reward_func_names, self.calibration_window)
+
+    def create_model_card(self, *args, **kwargs):
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+            with open(Path(self.args.output_dir) / "README.md", "a") as card:
+                card.write(rewards_section(self.rule_name, self.aggregation_kwargs, weights))

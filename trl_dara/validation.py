@@ -1,0 +1,143 @@
+"""Checks and look-ups at the trainer's construction, each with a sentence that says what came and what is allowed."""
+
+import logging
+import math
+from collections.abc import Callable
+
+import datasets
+from trl import GRPOConfig
+
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_AGGREGATION = "dara_asym"
+
+# Columns that TRL itself writes into the completions table.
+_TABLE_COLUMNS = {"step", "prompt", "completion", "advantage"}
+
+
+def choose_aggregation(
+    argument: str | Callable | None, configured: str | None, multi_objective_aggregation: str
+) -> str | Callable:
+    """
+    The trainer's argument, else the configuration's, else the default; two different ones are an error.
+    """
+    if argument is not None and configured is not None and argument != configured:
+        raise ValueError(
+            f"`aggregation` is {argument!r} as the trainer's argument and {configured!r} in the config. Give it in one "
+            "place."
+        )
+    given = argument if argument is not None else configured
+    if multi_objective_aggregation != GRPOConfig.multi_objective_aggregation:
+        if given is not None:
+            raise ValueError(
+                f"`multi_objective_aggregation={multi_objective_aggregation!r}` and `aggregation={given!r}` both choose "
+                "how rewards are combined. Remove `multi_objective_aggregation`; its two values are the rules 'grpo' and "
+                "'gdpo'."
+            )
+        logger.warning(
+            f"`multi_objective_aggregation={multi_objective_aggregation!r}` has no effect here: rewards are combined by "
+            f"`aggregation='{DEFAULT_AGGREGATION}'`. Pass `aggregation='gdpo'` for TRL's 'normalize_then_sum'."
+        )
+    return DEFAULT_AGGREGATION if given is None else given
+
+
+def choose_aggregation_kwargs(
+    argument: dict | None, configured: dict | None, aggregation: str | Callable, scale_rewards: str
+) -> dict:
+    """
+    The rule's keyword arguments: the trainer's argument, else the configuration's. `grpo` also takes TRL's
+    `scale_rewards`, which has no meaning for the other rules.
+    """
+    if argument is not None and configured is not None and argument != configured:
+        raise ValueError(
+            f"`aggregation_kwargs` is {argument!r} as the trainer's argument and {configured!r} in the config. Give it in "
+            "one place."
+        )
+    kwargs = dict(argument if argument is not None else configured or {})
+    if aggregation == "grpo":
+        kwargs.setdefault("scale", scale_rewards)
+    elif scale_rewards != GRPOConfig.scale_rewards:
+        logger.warning(
+            f"`scale_rewards={scale_rewards!r}` has no effect with `aggregation={aggregation!r}`; only 'grpo' uses it."
+        )
+    return kwargs
+
+
+def by_channel(mapping: dict, channel_names: list[str], default, argument: str) -> list:
+    """
+    Turn a mapping by channel name into a list in channel order.
+    """
+    unknown = sorted(set(mapping) - set(channel_names))
+    if unknown:
+        raise ValueError(f"`{argument}` names {unknown}, but the channels are {channel_names}.")
+    return [mapping.get(name, default) for name in channel_names]
+
+
+def check_channel_names(channel_names: list[str]) -> None:
+    """
+    Refuse a channel that would overwrite a column of the completions table.
+    """
+    clashes = sorted(set(channel_names) & _TABLE_COLUMNS)
+    if clashes:
+        raise ValueError(
+            f"The reward functions {clashes} have the names of columns of the completions table. Rename them; reserved "
+            f"are {sorted(_TABLE_COLUMNS)}."
+        )
+
+
+def check_weights(weights: list[float], channel_names: list[str]) -> None:
+    """
+    Refuse weights that are not finite, which would silently remove a channel, and weights that are all 0.
+    """
+    for name, weight in zip(channel_names, weights, strict=True):
+        if not math.isfinite(weight):
+            raise ValueError(f"`reward_weights` gives channel '{name}' the weight {weight}. Pass a finite number.")
+    if not any(weights):
+        raise ValueError(
+            f"`reward_weights` is 0 for every channel of {channel_names}, so nothing would be learned. Give at least one "
+            "channel a non-zero weight."
+        )
+
+
+def check_bounds(reward_bounds: dict | None, channel_names: list[str]) -> list[tuple[float, float] | None]:
+    """
+    Bounds per channel in channel order, `None` where none are declared.
+    """
+    for name, bounds in (reward_bounds or {}).items():
+        if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or not bounds[0] < bounds[1]:
+            raise ValueError(
+                f"`reward_bounds` gives channel '{name}' the bounds {bounds!r}. Pass two numbers, the lowest and the "
+                "highest possible reward, lowest first."
+            )
+    return by_channel(reward_bounds or {}, channel_names, None, "reward_bounds")
+
+
+def check_dataset_size(train_dataset, args: GRPOConfig) -> None:
+    """
+    Refuse a data set that does not fill one generation batch: TRL's sampler would be empty, and the error about
+    `max_steps`.
+    """
+    prompts_per_batch = args.generation_batch_size // args.num_generations
+    if isinstance(train_dataset, datasets.Dataset) and len(train_dataset) < prompts_per_batch:
+        raise ValueError(
+            f"`train_dataset` has {len(train_dataset)} prompts, but one generation batch takes {prompts_per_batch} "
+            f"(`generation_batch_size={args.generation_batch_size}` completions / `num_generations="
+            f"{args.num_generations}`). Add prompts, or lower `per_device_train_batch_size`, "
+            "`gradient_accumulation_steps` or `steps_per_generation`."
+        )
+
+
+def batch_plan(args: GRPOConfig, rule_name: str, calibration_window: int | None, weights: dict[str, float]) -> str:
+    """
+    One line that says what a generation batch is and how rewards are combined.
+    """
+    prompts = args.generation_batch_size // args.num_generations
+    updates = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+    listed = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+    window = f"window of {calibration_window} groups" if calibration_window else "this batch only"
+    return (
+        f"Generation batch: {prompts} prompts x {args.num_generations} completions = {args.generation_batch_size} "
+        f"completions, {updates:g} optimiser steps each; density in steps of 1/{prompts}. Rewards combined by "
+        f"{rule_name} (calibrated on {window}), reward weights: {listed}."
+    )
