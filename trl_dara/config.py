@@ -36,12 +36,25 @@ class MultiRewardGRPOConfig(GRPOConfig):
         reward_bounds (`str` or `dict[str, list[float]]`, *optional*):
             Lowest and highest possible reward by channel name, e.g. `{"correctness": [-3, 3]}`. Adds the metric
             `channels/{name}/saturation`.
+        reward_gates (`str` or `dict[str, dict]`, *optional*):
+            Channels that count only where another is satisfied, e.g. `{"short": {"on": "correct", "above": 0.5, "mode":
+            "zero"}}`: where the reward of `correct` is not above 0.5, or was not scored, `short` is 0 (`"zero"`, the
+            default) or not scored (`"skip"`).
+        reward_weight_schedules (`str` or `dict[str, dict]`, *optional*):
+            Factors of the reward weights as functions of the global step, by channel name: `{"type": "linear", "start":
+            0.0, "end": 1.0, "steps": 200}`, `{"type": "step", "start": 0.0, "end": 1.0, "at": 200}` or `{"type":
+            "constant", "value": 0.5}`. Logged as `channels/{name}/reward_weight`.
         on_reward_error (`str`, *optional*, defaults to `"raise"`):
             What to do when a reward function raises: `"raise"`, or `"skip"`, which leaves the channel out of this batch
             and counts it in `channels/{name}/errors`.
     """
 
-    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + ["aggregation_kwargs", "reward_bounds"]
+    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + [
+        "aggregation_kwargs",
+        "reward_bounds",
+        "reward_gates",
+        "reward_weight_schedules",
+    ]
 
     aggregation: str | None = field(
         default=None,
@@ -70,6 +83,20 @@ class MultiRewardGRPOConfig(GRPOConfig):
         metadata={
             "help": "Lowest and highest possible reward by channel name, e.g. '{\"correctness\": [-3, 3]}'. Adds the "
             "metric `channels/{name}/saturation`."
+        },
+    )
+    reward_gates: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": 'Channels that count only where another is satisfied, e.g. \'{"short": {"on": "correct", "above": '
+            '0.5, "mode": "zero"}}\'. A closed gate makes the reward 0 ("zero") or not scored ("skip").'
+        },
+    )
+    reward_weight_schedules: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": 'Factors of the reward weights as functions of the global step, e.g. \'{"short": {"type": "linear", '
+            '"start": 0.0, "end": 1.0, "steps": 200}}\'; types linear, step and constant.'
         },
     )
     on_reward_error: str = field(

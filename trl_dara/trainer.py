@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-from torch import nn
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
 from trl import __version__ as trl_version
@@ -15,11 +14,11 @@ from trl.trainer.utils import get_callable_name
 from . import validation
 from .aggregation import AdvantageResult, compute_advantages, get_aggregation
 from .calibration import CalibrationWindow
+from .channels import Channels
 from .completions_table import empty_rows, evaluation_table, replace_last
 from .config import MultiRewardGRPOConfig
 from .metrics import channel_metrics
 from .model_card import rewards_section
-from .rewards.channel import ChannelLog, as_channel, unique_names
 from .state import load_state, save_state
 
 
@@ -122,40 +121,25 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             eval_dataset=eval_dataset,
             **kwargs,
         )
-        self._set_up_channels(settings, named_weights)
+        # Now, because environments may have added channels during TRL's construction
+        self.channels = Channels(self.reward_func_names, self.reward_weights, named_weights, settings)
+        self.reward_func_names = self.channels.names
+        self.reward_funcs = self.channels.wrap(self.reward_funcs, lambda: self.state.global_step)
+        self.reward_weights = self.channels.weights(step=0)
+        if isinstance(self.aggregation_kwargs.get("static_weights"), dict):
+            self.aggregation_kwargs["static_weights"] = validation.by_channel(
+                self.aggregation_kwargs["static_weights"], self.channels.names, 1.0, "static_weights"
+            )
+        # A first call on an empty batch, so that a wrong value of a keyword argument shows now
+        empty = torch.zeros(self.num_generations, len(self.channels.names))  # (N, K)
+        compute_advantages(
+            empty, self.num_generations, self.aggregation, self.reward_weights, **self.aggregation_kwargs
+        )
         self.calibration_window = (
             CalibrationWindow(settings.calibration_window) if settings.calibration_window is not None else None
         )
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
         self._announce(settings.calibration_window)
-
-    def _set_up_channels(self, settings: MultiRewardGRPOConfig, named_weights: dict[str, float] | None) -> None:
-        """Name, weigh and wrap the channels; environments may have added some during TRL's construction."""
-        self.reward_func_names = unique_names(self.reward_func_names)
-        names = self.reward_func_names
-        validation.check_channel_names(names)
-        if named_weights is not None:
-            self.reward_weights = torch.tensor(
-                validation.by_channel(named_weights, names, 1.0, "reward_weights"), dtype=torch.float32
-            )
-        validation.check_weights(self.reward_weights.tolist(), names)
-        self.reward_bounds = validation.check_bounds(settings.reward_bounds, names)
-        if isinstance(self.aggregation_kwargs.get("static_weights"), dict):
-            self.aggregation_kwargs["static_weights"] = validation.by_channel(
-                self.aggregation_kwargs["static_weights"], names, 1.0, "static_weights"
-            )
-        self._channel_logs = [ChannelLog() for _ in names]
-        self.reward_funcs = [
-            func
-            if isinstance(func, nn.Module)
-            else as_channel(func, name, log, settings.on_reward_error, lambda: self.state.global_step)
-            for func, name, log in zip(self.reward_funcs, names, self._channel_logs, strict=True)
-        ]
-        # A first call on an empty batch, so that a wrong value of a keyword argument shows now
-        empty = torch.zeros(self.num_generations, len(names))  # (N, K)
-        compute_advantages(
-            empty, self.num_generations, self.aggregation, self.reward_weights, **self.aggregation_kwargs
-        )
 
     def _announce(self, calibration_window: int | None) -> None:
         weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
@@ -178,27 +162,16 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)  # (N, K)
-        self._gathered_rewards = self._without_unscored(rewards)
+        calls = self.channels.take_calls().to(rewards.device)  # (K, 2)
+        calls = self.accelerator.gather(calls.unsqueeze(0))  # (processes, K, 2)
+        for key, value in self.channels.call_metrics(calls).items():
+            self._metrics[self._mode][key].append(value)
+        self._gathered_rewards = self.channels.settle(rewards, calls)
         return self._gathered_rewards
-
-    def _without_unscored(self, rewards: torch.Tensor) -> torch.Tensor:
-        """NaN where a reward is infinite, and in a channel that failed on any process; `(N, K)` to `(N, K)`."""
-        local = torch.tensor([[log.seconds, log.errors] for log in self._channel_logs], device=rewards.device)
-        seconds, errors = self.accelerator.gather(local.unsqueeze(0)).unbind(dim=-1)  # (processes, K), (processes, K)
-        for index, (name, log) in enumerate(zip(self.reward_func_names, self._channel_logs, strict=True)):
-            self._metrics[self._mode][f"channels/{name}/time"].append(seconds[:, index].max().item())
-            self._metrics[self._mode][f"channels/{name}/errors"].append(errors[:, index].sum().item())
-            infinite = int(rewards[:, index].isinf().sum())
-            if infinite and not log.warned_infinite:
-                log.warned_infinite = True
-                logger.warning(
-                    f"Channel '{name}' returned {infinite} infinite rewards; they are treated as not scored."
-                )
-            log.reset()
-        return rewards.masked_fill(rewards.isinf() | (errors.sum(dim=0) > 0), torch.nan)
 
     def _generate_and_score_completions(self, inputs):
         self._logs = self._logs_by_mode[self._mode]
+        self.reward_weights = self.channels.weights(self.state.global_step)
         output = super()._generate_and_score_completions(inputs)
         rewards = self._take_rewards(len(inputs))  # (N, K)
         result = self._compute_advantages(rewards)
@@ -247,9 +220,11 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             rewards.unflatten(0, (-1, num_generations)),  # (B, G, K)
             result,
             self.reward_weights.to(rewards.device),
-            self.reward_func_names,
-            self.reward_bounds,
+            self.channels.names,
+            self.channels.bounds,
         )
+        for name in self.channels.schedules:
+            metrics[f"channels/{name}/reward_weight"] = self.reward_weights[self.channels.names.index(name)].item()
         for key, value in metrics.items():
             self._metrics[self._mode][key].append(value)
         replace_last(self._logs["advantages"], result.advantages.tolist())
