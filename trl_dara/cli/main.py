@@ -1,0 +1,50 @@
+"""Entry point `trl-dara`. Subcommands are imported when they run, so that this module needs the standard library only."""
+
+import argparse
+import importlib
+import sys
+
+from trl_dara import __version__
+
+
+SUBCOMMANDS = {
+    "grpo": "trl_dara.cli.grpo",
+    "demo": "trl_dara.cli.demo",
+    "plan": "trl_dara.cli.plan",
+    "check": "trl_dara.cli.check",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """
+    Run the command line.
+
+    Args:
+        argv (`list[str]`, *optional*):
+            Arguments after the program's name. By default those of the process.
+
+    Returns:
+        `int`: the exit code.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(
+        prog="trl-dara",
+        description="Train language models with several rewards at once, and see what each reward does.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    parser.add_argument("-h", "--help", action="store_true", help="show this help; every command has one of its own")
+    parser.add_argument("--version", action="version", version=f"trl-dara {__version__}")
+    parser.add_argument("command", nargs="?", choices=SUBCOMMANDS, metavar="command", help="one of those below")
+    args = parser.parse_args(argv[:1])  # what follows the command is the command's
+    if args.command is None:
+        parser.epilog = "commands:\n" + "\n".join(
+            f"  {name:<8}{importlib.import_module(module).HELP}" for name, module in SUBCOMMANDS.items()
+        )
+        parser.print_help()
+        return 0
+    return importlib.import_module(SUBCOMMANDS[args.command]).run(argv[1:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

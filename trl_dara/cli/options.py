@@ -1,0 +1,155 @@
+"""Reading the options of a subcommand from the command line and the YAML file, with one sentence for what is wrong."""
+
+import argparse
+import difflib
+import importlib.resources
+from dataclasses import fields
+
+import yaml
+from accelerate.commands.launch import launch_command_parser
+from trl import TrlParser
+from trl.cli.accelerate_config import resolve_accelerate_config_argument
+
+
+# Options of earlier TRL and transformers versions, of TRL's forks and of open-r1, which recipes on the web still use.
+REMOVED = {
+    "adafactor": "use `optim: adafactor`",
+    "apply_gdpo": "use `aggregation: gdpo`",
+    "chat_template": "set the template in the tokenizer (`tokenizer.chat_template`) and save it with the model",
+    "evaluation_strategy": "use `eval_strategy`",
+    "fp16_backend": "leave it out; `fp16` and `bf16` choose the precision",
+    "group_by_length": "leave it out; batches are made of whole prompt groups",
+    "half_precision_backend": "leave it out; `fp16` and `bf16` choose the precision",
+    "hub_model_revision": "use `hub_revision`",
+    "include_tokens_per_second": "use `include_num_input_tokens_seen`",
+    "kl_coef": "use `beta`",
+    "logging_dir": "set the environment variable TENSORBOARD_LOGGING_DIR (in YAML under `env`)",
+    "max_new_tokens": "use `max_completion_length`",
+    "max_prompt_length": "leave out long prompts of the data set before training; prompts are not truncated",
+    "max_seq_length": "use `max_completion_length`; prompts are not truncated",
+    "no_cuda": "use `use_cpu`",
+    "overwrite_output_dir": "leave it out; `output_dir` may exist, and `resume_from_checkpoint` continues a run",
+    "per_gpu_eval_batch_size": "use `per_device_eval_batch_size`",
+    "per_gpu_train_batch_size": "use `per_device_train_batch_size`",
+    "push_to_hub_model_id": "use `hub_model_id`",
+    "push_to_hub_organization": "use `hub_model_id` with `organization/name`",
+    "push_to_hub_token": "use `hub_token`",
+    "response_length": "use `max_completion_length`",
+    "save_safetensors": "leave it out; models are always saved as safetensors",
+    "system_prompt": "put the system message into the `prompt` column of the data set",
+    "torch_dtype": "use `dtype`",
+    "use_liger_loss": "use `use_liger_kernel`",
+    "use_mps_device": "leave it out; the device is found by itself",
+    "vllm_device": "use `vllm_mode: colocate` or `vllm_mode: server`",
+    "vllm_dtype": "leave it out; vLLM takes the dtype of the checkpoint",
+    "vllm_enable_prefix_caching": "leave it out; prefix caching is vLLM's default",
+    "vllm_guided_decoding_regex": "use `vllm_structured_outputs_regex`",
+    "vllm_max_model_len": "use `vllm_max_model_length`",
+    "wandb_entity": "set the environment variable WANDB_ENTITY (in YAML under `env`)",
+    "wandb_log_unique_prompts": "use `log_unique_prompts`",
+    "wandb_project": "set the environment variable WANDB_PROJECT (in YAML under `env`)",
+    "wandb_run_group": "set the environment variable WANDB_RUN_GROUP (in YAML under `env`)",
+    "warmup_ratio": "use `warmup_steps`; below 1 it is a share of all steps",
+}
+
+
+def read_options(parser: TrlParser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """
+    Read the command line and the YAML file given with `--config`, without building the dataclasses: building a training
+    configuration needs the devices and the number of processes of the training run.
+
+    Ends the program with exit code 2 and one sentence when an option does not exist or has an impossible value.
+
+    Args:
+        parser ([`~trl.TrlParser`]):
+            Parser of the subcommand.
+        argv (`list[str]`):
+            Arguments of the subcommand.
+
+    Returns:
+        `tuple[argparse.Namespace, list[str]]`: the value of every option of the parser, and what remains: the options of
+        `accelerate launch`, with `--accelerate_config` resolved.
+    """
+    parser.dataclass_types = []  # the values of all options come back in one namespace
+    try:
+        namespace, from_config, from_command_line = parser.parse_args_and_config(
+            _split_config_option(argv), return_remaining_strings=True, separate_remaining_strings=True
+        )
+        launch_args = _resolve_accelerate_config(from_config + from_command_line)
+        _check_launch_args(parser, namespace, launch_args)
+    except yaml.YAMLError as error:
+        parser.error(f"`--config`: the file is not valid YAML: {_one_line(error)}")
+    except OSError as error:
+        parser.error(f"`--config`: cannot read {error.filename!r}: {error.strerror}.")
+    except (TypeError, ValueError) as error:
+        parser.error(_one_line(error))
+    return namespace, launch_args
+
+
+def build(parser: TrlParser, namespace: argparse.Namespace, dataclass_type: type):
+    """
+    Build one of the parser's dataclasses from the options.
+
+    Ends the program with exit code 2 and one sentence when the dataclass refuses a value.
+
+    Args:
+        parser ([`~trl.TrlParser`]):
+            Parser of the subcommand.
+        namespace (`argparse.Namespace`):
+            Options as returned by [`read_options`].
+        dataclass_type (`type`):
+            The dataclass.
+
+    Returns:
+        Instance of `dataclass_type`.
+    """
+    values = vars(namespace)
+    try:
+        return dataclass_type(**{option.name: values[option.name] for option in fields(dataclass_type) if option.init})
+    except (TypeError, ValueError) as error:
+        parser.error(_one_line(error))
+
+
+def _split_config_option(argv: list[str]) -> list[str]:
+    """Write `--config=recipe.yaml` as two arguments, the only form in which TRL takes these two options."""
+    split = []
+    for argument in argv:
+        option, equals, value = argument.partition("=")
+        split += [option, value] if equals and option in ("--config", "--accelerate_config") else [argument]
+    if split and split[-1] == "--config":
+        raise ValueError("`--config` needs the path of a YAML file.")
+    return split
+
+
+def _resolve_accelerate_config(launch_args: list[str]) -> list[str]:
+    try:
+        return resolve_accelerate_config_argument(launch_args)
+    except ValueError as error:
+        files = importlib.resources.files("trl.accelerate_configs").iterdir()
+        names = sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+        raise ValueError(f"{error} Predefined: {', '.join(names)}.") from None
+
+
+def _check_launch_args(parser: TrlParser, namespace: argparse.Namespace, launch_args: list[str]) -> None:
+    launcher = launch_command_parser()
+    launcher.prog, launcher.usage = parser.prog, parser.usage
+    script = "the training script"
+    launch, unknown = launcher.parse_known_args([*launch_args, script])
+    for option in unknown:
+        name = option.lstrip("-").partition("=")[0].replace("-", "_")
+        if name in REMOVED:
+            raise ValueError(f"The option `{name}` does not exist any more: {REMOVED[name]}.")
+        if name in vars(namespace):
+            raise ValueError(f"Write the option `{name}` with underscores in a YAML file.")
+        close = difflib.get_close_matches(name, [*vars(namespace), *vars(launch)], n=2)
+        hint = f" Did you mean {' or '.join(f'`{match}`' for match in close)}?" if close else ""
+        raise ValueError(f"There is no option `{name}`, neither here nor in `accelerate launch`.{hint}")
+    if launch.training_script != script:
+        raise ValueError(
+            f"What is {launch.training_script!r} for? Options are written `--name value`, and a YAML file is given with "
+            "`--config recipe.yaml`."
+        )
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,204 @@
+# /// script
+# dependencies = [
+#     "trl-dara",
+# ]
+# ///
+
+"""
+Train a model with several rewards; what `trl-dara grpo` launches on every process.
+
+```bash
+trl-dara grpo \
+    --model_name_or_path Qwen/Qwen2.5-0.5B-Instruct \
+    --dataset_name trl-lib/DeepMath-103K \
+    --reward_funcs accuracy_reward rewards.py:brevity \
+    --output_dir DeepMath-dara
+```
+"""
+
+import sys
+from argparse import Namespace
+from dataclasses import dataclass, field
+from typing import Any
+
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
+
+from trl_dara.cli.options import build, read_options
+from trl_dara.config import MultiRewardGRPOConfig
+from trl_dara.rewards.loading import load_rewards, merge_weights
+
+
+@dataclass
+class MultiRewardGRPOScriptArguments(ScriptArguments):
+    """
+    Script arguments for training with several rewards.
+
+    Args:
+        reward_model_name_or_path (`str`, *optional*):
+            Reward model id of a pretrained model hosted inside a model repo on huggingface.co or local path to a
+            directory containing model weights saved using [`~transformers.PreTrainedModel.save_pretrained`]. The first
+            channel, with weight 1 where weights are given in `reward_funcs`.
+        reward_funcs (`list[str]`, *optional*):
+            Reward functions, each a channel: the name of a built-in one, a key of [`trl_dara.rewards.loading.REWARDS`];
+            a dotted path; `path/to/file.py:function`; or a mapping (on the command line a JSON string) of `path`, one of
+            these three, and any of `name`, `weight` and `kwargs`.
+    """
+
+    reward_model_name_or_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "Reward model id of a pretrained model hosted inside a model repo on huggingface.co or local path to "
+            "a directory containing model weights saved using `PreTrainedModel.save_pretrained`. The first channel, with "
+            "weight 1 where weights are given in `reward_funcs`."
+        },
+    )
+    reward_funcs: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Reward functions, each a channel: the name of a built-in one, a dotted path, "
+            "`path/to/file.py:function`, or a mapping (on the command line a JSON string) of `path`, one of these three, "
+            "and any of `name`, `weight` and `kwargs`."
+        },
+    )
+    functions: list[Any] = field(init=False, repr=False)  # what `reward_funcs` names
+    weights: list[float | None] = field(init=False, repr=False)  # one per channel
+
+    def __post_init__(self):
+        if not (self.reward_funcs or self.reward_model_name_or_path):
+            raise ValueError(
+                "There is no reward. Set `reward_funcs`, e.g. `--reward_funcs think_format_reward rewards.py:brevity`, or "
+                "`reward_model_name_or_path`."
+            )
+        self.functions, self.weights = load_rewards(self.reward_funcs or [])
+        if self.reward_model_name_or_path:
+            self.weights = [None, *self.weights]
+
+
+def load_data(script_args: ScriptArguments, dataset_args: DatasetMixtureConfig):
+    """
+    Load the data set.
+
+    Args:
+        script_args ([`~trl.ScriptArguments`]):
+            With `dataset_name`, a data set on the Hub or a folder, and its splits.
+        dataset_args ([`~trl.DatasetMixtureConfig`]):
+            With `datasets`, a mixture.
+
+    Returns:
+        `datasets.DatasetDict` or `datasets.IterableDatasetDict`
+
+    Raises:
+        `ValueError`: without a data set, with two, or when it has no training split or no prompts.
+    """
+    from datasets import load_dataset
+    from trl import get_dataset
+
+    if bool(dataset_args.datasets) == bool(script_args.dataset_name):
+        raise ValueError("Set one of `dataset_name` and `datasets`.")
+    if dataset_args.datasets:
+        dataset = get_dataset(dataset_args)
+    else:
+        dataset = load_dataset(
+            script_args.dataset_name, name=script_args.dataset_config, streaming=script_args.dataset_streaming
+        )
+    split = script_args.dataset_train_split
+    if split not in dataset:
+        raise ValueError(f"`dataset_train_split` is {split!r}, but the data set has the splits {list(dataset)}.")
+    columns = dataset[split].column_names  # None for some streams
+    if columns is not None and "prompt" not in columns:
+        raise ValueError(
+            f"The data set has no column `prompt`, only {columns}. Rename the column that holds the prompts."
+        )
+    return dataset
+
+
+def main(script_args, training_args, model_args, dataset_args):
+    from trl import get_peft_config, get_quantization_config
+
+    from trl_dara import MultiRewardGRPOTrainer
+
+    reward_model = script_args.reward_model_name_or_path
+    training_args.model_init_kwargs = {
+        "revision": model_args.model_revision,
+        "trust_remote_code": training_args.trust_remote_code,
+        "attn_implementation": model_args.attn_implementation,
+        "dtype": model_args.dtype,
+        **(training_args.model_init_kwargs or {}),
+    }
+    dataset = load_data(script_args, dataset_args)
+    evaluates = training_args.eval_strategy != "no"
+
+    trainer = MultiRewardGRPOTrainer(
+        model=model_args.model_name_or_path,
+        reward_funcs=[reward_model, *script_args.functions] if reward_model else script_args.functions,
+        args=training_args,
+        train_dataset=dataset[script_args.dataset_train_split],
+        eval_dataset=dataset[script_args.dataset_test_split] if evaluates else None,
+        quantization_config=get_quantization_config(model_args),
+        peft_config=get_peft_config(model_args),
+    )
+    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+    trainer.accelerator.print("Training completed.")
+
+    trainer.save_model(training_args.output_dir)
+    trainer.accelerator.print(f"Model saved to {training_args.output_dir}.")
+    if training_args.push_to_hub:
+        trainer.push_to_hub(dataset_name=script_args.dataset_name)
+        trainer.accelerator.print(f"Model pushed to https://huggingface.co/{trainer.hub_model_id}.")
+    trainer.end()  # finishes the trackers and the process group
+
+
+def make_parser(prog: str = "trl-dara grpo", *extra_types: type) -> TrlParser:
+    """
+    Make the parser of a subcommand that takes the options of `trl-dara grpo`.
+
+    Args:
+        prog (`str`, *optional*, defaults to `"trl-dara grpo"`):
+            Name of the subcommand.
+        extra_types (`type`):
+            Dataclasses with more options.
+
+    Returns:
+        [`~trl.TrlParser`]
+    """
+    dataclass_types = (MultiRewardGRPOScriptArguments, MultiRewardGRPOConfig, ModelConfig, DatasetMixtureConfig)
+    return TrlParser(
+        (*dataclass_types, *extra_types),
+        prog=prog,
+        usage=f"{prog} [--config recipe.yaml] [--option value ...]",
+        allow_abbrev=False,
+    )
+
+
+def build_script_arguments(parser: TrlParser, namespace: Namespace) -> MultiRewardGRPOScriptArguments:
+    """
+    Load the rewards, and move a `weight` in `reward_funcs` to `reward_weights`.
+
+    Args:
+        parser ([`~trl.TrlParser`]):
+            Parser of the subcommand.
+        namespace (`argparse.Namespace`):
+            Its options, whose `reward_weights` is set.
+
+    Returns:
+        [`MultiRewardGRPOScriptArguments`]
+    """
+    script_args = build(parser, namespace, MultiRewardGRPOScriptArguments)
+    try:
+        namespace.reward_weights = merge_weights(script_args.weights, namespace.reward_weights)
+    except ValueError as error:
+        parser.error(str(error))
+    return script_args
+
+
+if __name__ == "__main__":
+    parser = make_parser()
+    namespace, _ = read_options(parser, sys.argv[1:])
+    if namespace.model_name_or_path is None:
+        parser.error("`model_name_or_path` is not set. Give the model to train: a folder, or a name on the Hub.")
+    main(
+        build_script_arguments(parser, namespace),
+        build(parser, namespace, MultiRewardGRPOConfig),
+        build(parser, namespace, ModelConfig),
+        build(parser, namespace, DatasetMixtureConfig),
+    )
