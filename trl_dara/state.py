@@ -4,6 +4,8 @@ import json
 import logging
 from pathlib import Path
 
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
 from .calibration import CalibrationWindow
 
 
@@ -40,3 +42,30 @@ def load_state(checkpoint: Path, channel_names: list[str], window: CalibrationWi
         )
     if window is not None and state["calibration_window"] is not None:
         window.load_state_dict(state["calibration_window"])
+
+
+def last_complete_checkpoint(output_dir: str) -> str | None:
+    """
+    The checkpoint to resume from after a run was killed, perhaps while it saved.
+
+    Args:
+        output_dir (`str`):
+            Folder of the run.
+
+    Returns:
+        `str` or `None`: the folder with the highest step whose `trainer_state.json`, the last file to be written, is
+        whole; folders without one are named in a notice.
+    """
+    steps = {
+        int(step): folder
+        for folder in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+        if (step := folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")).isdigit()
+    }
+    for step in sorted(steps, reverse=True):
+        try:
+            json.loads((steps[step] / "trainer_state.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            logger.warning(f"The checkpoint {steps[step]} is incomplete and is not resumed from.")
+            continue
+        return str(steps[step])
+    return None
