@@ -69,9 +69,9 @@ def channel_metrics(
     live = (result.active & steering).any(dim=-1)  # (B,)
     opposed = reward_weights * result.channel_advantages  # (N, K)
     conflict = (opposed > _NEUTRAL).any(dim=-1) & (opposed < -_NEUTRAL).any(dim=-1)  # (N,)
-    inactive = 1 - live.float().mean().item() if num_generations > 1 else math.nan
-    metrics["aggregation/frac_groups_inactive"] = inactive
-    metrics["aggregation/frac_conflict"] = conflict[result.scored].float().mean().item()
+    comparable = num_generations > 1
+    metrics["aggregation/frac_groups_inactive"] = 1 - live.float().mean().item() if comparable else math.nan
+    metrics["aggregation/frac_conflict"] = conflict[result.scored].float().mean().item() if comparable else math.nan
     metrics["aggregation/prompts"] = float(num_groups)
     return metrics
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import numbers
 from collections.abc import Callable
 
 import datasets
@@ -105,10 +106,12 @@ def check_bounds(reward_bounds: dict | None, channel_names: list[str]) -> list[t
     Bounds per channel in channel order, `None` where none are declared.
     """
     for name, bounds in (reward_bounds or {}).items():
-        if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or not bounds[0] < bounds[1]:
+        pair = isinstance(bounds, (list, tuple)) and len(bounds) == 2
+        finite = pair and all(isinstance(bound, numbers.Real) and math.isfinite(bound) for bound in bounds)
+        if not finite or not bounds[0] < bounds[1]:
             raise ValueError(
-                f"`reward_bounds` gives channel '{name}' the bounds {bounds!r}. Pass two numbers, the lowest and the "
-                "highest possible reward, lowest first."
+                f"`reward_bounds` gives channel '{name}' the bounds {bounds!r}. Pass two finite numbers, the lowest and "
+                "the highest possible reward, lowest first."
             )
     return by_channel(reward_bounds or {}, channel_names, None, "reward_bounds")
 
