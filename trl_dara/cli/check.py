@@ -104,7 +104,7 @@ def run(argv: list[str]) -> int:
 
     from trl_dara.cli.options import build, read_options
     from trl_dara.rewards.channel import unique_names
-    from trl_dara.scripts.grpo import build_script_arguments, load_data, make_parser
+    from trl_dara.scripts.grpo import build_script_arguments, get_split, load_data, make_parser
 
     parser = make_parser("trl-dara check", CheckArguments)
     options, _ = read_options(parser, argv)
@@ -112,9 +112,10 @@ def run(argv: list[str]) -> int:
     script_args = build_script_arguments(parser, options)
     try:
         dataset = load_data(script_args, build(parser, options, DatasetMixtureConfig))
+        split = get_split(dataset, script_args, "dataset_train_split")
     except ValueError as error:
         parser.error(str(error))
-    rows = list(itertools.islice(dataset[script_args.dataset_train_split], arguments.num_rows))
+    rows = list(itertools.islice(split, arguments.num_rows))
     if not rows:
         parser.error("The data set has no rows.")
 

@@ -218,20 +218,21 @@ def _count_prompts(parser, options: Namespace, console) -> int | None:
     from trl import DatasetMixtureConfig, ScriptArguments
 
     from trl_dara.cli.options import build
-    from trl_dara.scripts.grpo import load_data
+    from trl_dara.scripts.grpo import get_split, load_data
 
     if not (options.dataset_name or options.datasets):
         console.print("No data set is given: totals need `--num_prompts` (or `--max_steps`).")
         return None
+    script_args = build(parser, options, ScriptArguments)
     try:
-        dataset = load_data(build(parser, options, ScriptArguments), build(parser, options, DatasetMixtureConfig))
+        dataset = load_data(script_args, build(parser, options, DatasetMixtureConfig))
     except (OSError, DatasetsError) as error:
         console.print(f"The data set cannot be loaded here, so totals need `--num_prompts`: {error}", markup=False)
         return None
     if options.streaming or options.dataset_streaming:
         console.print("A stream has no length: totals need `--num_prompts` (or `--max_steps`).")
         return None
-    return len(dataset[options.dataset_train_split])
+    return len(get_split(dataset, script_args, "dataset_train_split"))
 
 
 def _batch_rows(plan: BatchPlan, num_prompts: int | None) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ def load_data(script_args: ScriptArguments, dataset_args: DatasetMixtureConfig):
         `datasets.DatasetDict` or `datasets.IterableDatasetDict`
 
     Raises:
-        `ValueError`: without a data set, with two, or when it has no training split or no prompts.
+        `ValueError`: without a data set, or with two.
     """
     from datasets import load_dataset
     from trl import get_dataset
@@ -96,20 +96,39 @@ def load_data(script_args: ScriptArguments, dataset_args: DatasetMixtureConfig):
     if bool(dataset_args.datasets) == bool(script_args.dataset_name):
         raise ValueError("Set one of `dataset_name` and `datasets`.")
     if dataset_args.datasets:
-        dataset = get_dataset(dataset_args)
-    else:
-        dataset = load_dataset(
-            script_args.dataset_name, name=script_args.dataset_config, streaming=script_args.dataset_streaming
-        )
-    split = script_args.dataset_train_split
+        return get_dataset(dataset_args)
+    return load_dataset(
+        script_args.dataset_name, name=script_args.dataset_config, streaming=script_args.dataset_streaming
+    )
+
+
+def get_split(dataset, script_args: ScriptArguments, option: str):
+    """
+    Take one split of a data set.
+
+    Args:
+        dataset (`datasets.DatasetDict` or `datasets.IterableDatasetDict`):
+            What [`load_data`] returned.
+        script_args ([`~trl.ScriptArguments`]):
+            Names of the splits.
+        option (`str`):
+            `"dataset_train_split"` or `"dataset_test_split"`.
+
+    Returns:
+        `datasets.Dataset` or `datasets.IterableDataset`
+
+    Raises:
+        `ValueError`: when there is no such split, or it has no prompts.
+    """
+    split = vars(script_args)[option]
     if split not in dataset:
-        raise ValueError(f"`dataset_train_split` is {split!r}, but the data set has the splits {list(dataset)}.")
+        raise ValueError(f"`{option}` is {split!r}, but the data set has the splits {list(dataset)}.")
     columns = dataset[split].column_names  # None for some streams
     if columns is not None and "prompt" not in columns:
         raise ValueError(
             f"The data set has no column `prompt`, only {columns}. Rename the column that holds the prompts."
         )
-    return dataset
+    return dataset[split]
 
 
 def main(script_args, training_args, model_args, dataset_args):
@@ -132,8 +151,8 @@ def main(script_args, training_args, model_args, dataset_args):
         model=model_args.model_name_or_path,
         reward_funcs=[reward_model, *script_args.functions] if reward_model else script_args.functions,
         args=training_args,
-        train_dataset=dataset[script_args.dataset_train_split],
-        eval_dataset=dataset[script_args.dataset_test_split] if evaluates else None,
+        train_dataset=get_split(dataset, script_args, "dataset_train_split"),
+        eval_dataset=get_split(dataset, script_args, "dataset_test_split") if evaluates else None,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
@@ -163,7 +182,7 @@ def make_parser(prog: str = "trl-dara grpo", *extra_types: type) -> TrlParser:
     """
     dataclass_types = (MultiRewardGRPOScriptArguments, MultiRewardGRPOConfig, ModelConfig, DatasetMixtureConfig)
     return TrlParser(
-        (*dataclass_types, *extra_types),
+        (*extra_types, *dataclass_types),
         prog=prog,
         usage=f"{prog} [--config recipe.yaml] [--option value ...]",
         allow_abbrev=False,
