@@ -16,21 +16,34 @@ from collections.abc import Callable
 import torch
 
 from ..calibration import CalibrationWindow
+from .corr_grpo import corr_grpo
 from .dara import dara_asym, dara_sym, static_asym, static_sym
+from .dvao import dvao
+from .gd2po import gd2po_hard, gd2po_snr
 from .gdpo import gdpo
 from .grpo import grpo
 from .mo_grpo import mo_grpo
 from .ops import AdvantageResult
+from .rvpo import rvpo
+from .sa_mrpo import sa_mrpo
+from .saw import saw
 
 
 __all__ = ["AGGREGATIONS", "AdvantageResult", "compute_advantages", "get_aggregation"]
 
 AGGREGATIONS = {
+    "corr_grpo": corr_grpo,
     "dara_asym": dara_asym,
     "dara_sym": dara_sym,
+    "dvao": dvao,
+    "gd2po_hard": gd2po_hard,
+    "gd2po_snr": gd2po_snr,
     "gdpo": gdpo,
     "grpo": grpo,
     "mo_grpo": mo_grpo,
+    "rvpo": rvpo,
+    "sa_mrpo": sa_mrpo,
+    "saw": saw,
     "static_asym": static_asym,
     "static_sym": static_sym,
 }
@@ -69,7 +82,7 @@ def compute_advantages(
         window ([`CalibrationWindow`], *optional*):
             Recent groups that `dara_*` and `static_*` calibrate on, extended by this batch; by default this batch only.
         completion_lengths (`torch.Tensor` of shape `(N,)`, *optional*):
-            Tokens per completion, for the rules that use them.
+            Tokens per completion, for `batch_norm="token"`.
         aggregation_kwargs:
             The rule's own keyword arguments.
 

@@ -6,6 +6,7 @@ import torch
 
 from ..calibration import CalibrationWindow
 from .ops import AdvantageResult, GroupStatistics, build_result, density_of, group_statistics, normalize_batch
+from .options import token_counts
 
 
 def density_weights(density: torch.Tensor, steering: torch.Tensor, w_max: float) -> torch.Tensor:
@@ -42,6 +43,8 @@ def dara_sym(
     window: CalibrationWindow | None = None,
     w_max: float = 5.0,
     density_over: str = "all",
+    batch_norm: str = "completion",
+    completion_lengths: torch.Tensor | None = None,
 ) -> AdvantageResult:
     r"""
     DARA-Sym: each channel's contribution is multiplied by its density weight, `S = sum_k w_k c_k`.
@@ -63,17 +66,21 @@ def dara_sym(
         density_over (`str`, *optional*, defaults to `"all"`):
             Groups that density is a share of: `"all"`, or only those in which the channel was `"scored"` on at least
             two completions, for data sets where a reward applies to part of the prompts.
+        batch_norm, completion_lengths (*optional*):
+            As for [`gdpo`]. `"token"` normalises over this batch; a window then calibrates the density only.
 
     With no active channel in the batch, all advantages are exactly 0. One channel, or equal densities, give `gdpo`.
 
     Source: *Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL* (Zheng, Zhai, Cheng et al.,
     2026), Eq. 6 and 7.
     """
+    _check_density_options(w_max, density_over)
+    counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     groups = group_statistics(rewards, reward_weights, eps)
     window, density, calibrated_density = _densities(groups, window, density_over)
-    weights = _checked_density_weights(calibrated_density, groups.steering, w_max)
+    weights = density_weights(calibrated_density, groups.steering, w_max)  # (K,)
     weighted = weights * groups.contributions  # (B, G, K)
-    return _normalized(groups, weighted, weights, eps, window, density, calibrated_density)
+    return _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
 
 
 def dara_asym(
@@ -85,6 +92,8 @@ def dara_asym(
     w_max: float = 5.0,
     density_over: str = "all",
     zero_inactive_groups: bool = False,
+    batch_norm: str = "completion",
+    completion_lengths: torch.Tensor | None = None,
 ) -> AdvantageResult:
     r"""
     DARA-Asym, the main method: only positive contributions are multiplied by the density weight, `S = sum_k (c_k + (w_k
@@ -112,17 +121,21 @@ def dara_asym(
         zero_inactive_groups (`bool`, *optional*, defaults to `False`):
             Positive-only amplification has a positive mean, so the batch normalisation gives a group without any active
             channel a small negative advantage (Eq. 8). `True` sets those completions to exactly 0.
+        batch_norm, completion_lengths (*optional*):
+            As for [`dara_sym`].
 
     With no active channel in the batch, all advantages are exactly 0.
 
     Source: *Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL* (Zheng, Zhai, Cheng et al.,
     2026), Eq. 6 and 8.
     """
+    _check_density_options(w_max, density_over)
+    counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     groups = group_statistics(rewards, reward_weights, eps)
     window, density, calibrated_density = _densities(groups, window, density_over)
-    weights = _checked_density_weights(calibrated_density, groups.steering, w_max)
+    weights = density_weights(calibrated_density, groups.steering, w_max)  # (K,)
     weighted = groups.contributions + (weights - 1) * groups.contributions.clamp(min=0)  # (B, G, K)
-    result = _normalized(groups, weighted, weights, eps, window, density, calibrated_density)
+    result = _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
     if zero_inactive_groups:
         live = groups.live.repeat_interleave(rewards.shape[1])  # (N,)
         result.advantages = torch.where(live, result.advantages, 0)
@@ -136,6 +149,8 @@ def static_sym(
     static_weights: list[float],
     eps: float = 1e-4,
     window: CalibrationWindow | None = None,
+    batch_norm: str = "completion",
+    completion_lengths: torch.Tensor | None = None,
 ) -> AdvantageResult:
     r"""
     `dara_sym` with given weights in place of the density weights; the paper's control is `(1, 5)`.
@@ -151,12 +166,15 @@ def static_sym(
             Added to the group and to the batch standard deviation.
         window ([`CalibrationWindow`], *optional*):
             As for [`dara_sym`]; only the batch mean and standard deviation use it.
+        batch_norm, completion_lengths (*optional*):
+            As for [`dara_sym`].
     """
+    weights = _checked_static_weights(static_weights, rewards)  # (K,)
+    counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     groups = group_statistics(rewards, reward_weights, eps)
     window, density, calibrated_density = _densities(groups, window, "all")
-    weights = _checked_static_weights(static_weights, rewards)
     weighted = weights * groups.contributions  # (B, G, K)
-    return _normalized(groups, weighted, weights, eps, window, density, calibrated_density)
+    return _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
 
 
 def static_asym(
@@ -166,23 +184,24 @@ def static_asym(
     static_weights: list[float],
     eps: float = 1e-4,
     window: CalibrationWindow | None = None,
+    batch_norm: str = "completion",
+    completion_lengths: torch.Tensor | None = None,
 ) -> AdvantageResult:
     r"""
     `dara_asym` with given weights in place of the density weights. Arguments as for [`static_sym`].
     """
+    weights = _checked_static_weights(static_weights, rewards)  # (K,)
+    counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     groups = group_statistics(rewards, reward_weights, eps)
     window, density, calibrated_density = _densities(groups, window, "all")
-    weights = _checked_static_weights(static_weights, rewards)
     weighted = groups.contributions + (weights - 1) * groups.contributions.clamp(min=0)  # (B, G, K)
-    return _normalized(groups, weighted, weights, eps, window, density, calibrated_density)
+    return _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
 
 
 def _densities(
     groups: GroupStatistics, window: CalibrationWindow | None, density_over: str
 ) -> tuple[CalibrationWindow, torch.Tensor, torch.Tensor]:
     """Add the batch's activity to the window; return the window, this batch's density and the window's, both `(K,)`."""
-    if density_over not in ("all", "scored"):
-        raise ValueError(f"`density_over` is {density_over!r}. Pass 'all' or 'scored'.")
     if window is None:
         window = CalibrationWindow(size=1)  # always holds at least the whole batch, and here nothing else
     counted = torch.ones_like(groups.active) if density_over == "all" else groups.comparable
@@ -200,11 +219,14 @@ def _normalized(
     window: CalibrationWindow,
     density: torch.Tensor,
     calibrated_density: torch.Tensor,
+    counts: torch.Tensor | None,
 ) -> AdvantageResult:
-    """Sum the weighted contributions `(B, G, K)` and normalise over the window."""
+    """Sum the weighted contributions `(B, G, K)` and normalise over the window, or over the tokens of this batch."""
     scores = weighted.sum(dim=-1)  # (B, G)
     reference = window.add_scores(scores.masked_fill(~groups.scored, torch.nan))  # (W, G)
-    advantages = normalize_batch(scores, groups.scored, eps, reference)  # (B, G)
+    if counts is not None:
+        reference = None  # the window does not know the lengths of past completions
+    advantages = normalize_batch(scores, groups.scored, eps, reference, counts)  # (B, G)
     if not groups.live.any():
         advantages = torch.zeros_like(advantages)
     return build_result(
@@ -218,17 +240,18 @@ def _normalized(
     )
 
 
-def _checked_density_weights(density: torch.Tensor, steering: torch.Tensor, w_max: float) -> torch.Tensor:
+def _check_density_options(w_max: float, density_over: str) -> None:
+    if density_over not in ("all", "scored"):
+        raise ValueError(f"`density_over` is {density_over!r}. Pass 'all' or 'scored'.")
     if not w_max >= 1:
         raise ValueError(
             f"`w_max` is {w_max!r}, but it caps weights that are at least 1. Pass a number >= 1 (the paper uses 5)."
         )
-    return density_weights(density, steering, w_max)
 
 
 def _checked_static_weights(static_weights: list[float], rewards: torch.Tensor) -> torch.Tensor:
     num_channels = rewards.shape[-1]
-    if isinstance(static_weights, dict) or len(static_weights) != num_channels:
+    if not isinstance(static_weights, (list, tuple)) or len(static_weights) != num_channels:
         raise ValueError(
             f"`static_weights` is {static_weights!r}, but there are {num_channels} channels. Pass a list with one weight "
             "per channel, in channel order."

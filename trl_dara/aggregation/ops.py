@@ -6,8 +6,13 @@ that was not scored is NaN.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+
+
+# The paper's tau: advantages this small are no signal, contributions this small take no side.
+NEGLIGIBLE = 1e-8
 
 
 @dataclass
@@ -21,6 +26,8 @@ class GroupStatistics:
             completion was not scored.
         contributions (`torch.Tensor` of shape `(B, G, K)`):
             `c = u * A`, with the user's weight applied before any rule looks at the sign.
+        std (`torch.Tensor` of shape `(B, K)`):
+            Sample standard deviation of the scored rewards of the group; 0 where they are all equal.
         active (`torch.Tensor` of shape `(B, K)`):
             Whether the scored rewards of the group differ.
         comparable (`torch.Tensor` of shape `(B, K)`):
@@ -34,6 +41,7 @@ class GroupStatistics:
 
     advantages: torch.Tensor
     contributions: torch.Tensor
+    std: torch.Tensor
     active: torch.Tensor
     comparable: torch.Tensor
     scored: torch.Tensor
@@ -72,6 +80,10 @@ class AdvantageResult:
         calibrated_density (`torch.Tensor` of shape `(K,)`):
             The density that the weights were computed from: over the calibration window where the rule uses one, else
             this batch's.
+        kept (`torch.Tensor` of shape `(N,)`, *optional*):
+            `gd2po_*`: whether the completion is trained on, its channels not being in conflict.
+        kappa (`torch.Tensor` of shape `(B,)`, *optional*):
+            `gd2po_*`: share of the group's scorable completions that are kept.
     """
 
     advantages: torch.Tensor
@@ -84,18 +96,33 @@ class AdvantageResult:
     active: torch.Tensor
     scored: torch.Tensor
     calibrated_density: torch.Tensor
+    kept: torch.Tensor | None = None
+    kappa: torch.Tensor | None = None
+
+
+class Standardized(NamedTuple):
+    """What [`standardize`] returns; the last two with the reduced dimension kept as 1."""
+
+    values: torch.Tensor  # standardised, 0 where there is no value or the reference is constant
+    std: torch.Tensor  # sample standard deviation of the reference, 0 where it is constant
+    varies: torch.Tensor  # whether the reference varies
 
 
 def standardize(
-    values: torch.Tensor, dim: int, eps: float, reference: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+    values: torch.Tensor,
+    dim: int,
+    eps: float,
+    reference: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+) -> Standardized:
     r"""
     `(values - mean) / (std + eps)` along one dimension, with the sample standard deviation over the entries that are
     not NaN.
 
     Constant values give exactly 0. A plain float32 mean differs from the values by a rounding error, which the division
-    by a tiny `std + eps` turns into an advantage of up to 0.2; here the smallest value is subtracted first. Values are
-    also scaled to [0, 1], so that squares of huge or tiny rewards neither overflow nor vanish.
+    by a tiny `std + eps` turns into an advantage of up to 0.2; here the values are first mapped from their range to
+    [-1, 1], so that squares of huge or tiny rewards neither overflow nor vanish. The map takes the extremes to exactly
+    -1 and 1 and the negated values to the exact negative, so opposed rewards cancel without a residue.
 
     Args:
         values (`torch.Tensor`):
@@ -106,35 +133,44 @@ def standardize(
             Added to the standard deviation.
         reference (`torch.Tensor`, *optional*):
             Values from which mean and standard deviation are taken, a superset of `values`; by default `values`.
+        counts (`torch.Tensor`, *optional*):
+            How often each entry of the reference counts in mean and standard deviation; by default once.
 
     Returns:
-        `tuple[torch.Tensor, torch.Tensor]`: standardised values (0 where `values` is NaN or the reference is constant)
-        and whether the reference varies, with `dim` kept as 1.
+        [`Standardized`]
     """
-    reference = values if reference is None else reference
-    known = ~reference.isnan()
-    low = reference.masked_fill(~known, torch.inf).amin(dim, keepdim=True)  # (..., 1, ...)
-    high = reference.masked_fill(~known, -torch.inf).amax(dim, keepdim=True)  # (..., 1, ...)
+    given, reference = values, values if reference is None else reference
+    missing = reference.isnan() if counts is None else reference.isnan() | (counts <= 0)
+    low = reference.masked_fill(missing, torch.inf).amin(dim, keepdim=True)  # (..., 1, ...)
+    high = reference.masked_fill(missing, -torch.inf).amax(dim, keepdim=True)  # (..., 1, ...)
     varies = high > low
     spread = torch.where(varies, high - low, 1).clamp(max=torch.finfo(values.dtype).max)
 
     def to_unit(x: torch.Tensor) -> torch.Tensor:
-        return ((x - low) / spread).clamp(max=1)
+        return (x - low).sub_(high - x).div_(spread).clamp_(-1, 1)
 
-    unit = to_unit(reference).masked_fill(~known, 0)
-    count = known.sum(dim, keepdim=True)  # (..., 1, ...)
-    mean = unit.sum(dim, keepdim=True) / count  # (..., 1, ...)
-    variance = (unit - mean).square_().masked_fill_(~known, 0).sum(dim, keepdim=True) / (count - 1)  # (..., 1, ...)
-    standardized = (to_unit(values) - mean) / (variance.sqrt() + eps / spread)
-    return standardized.masked_fill(~varies | values.isnan(), 0), varies
+    def total(x: torch.Tensor) -> torch.Tensor:
+        return (x if counts is None else x * counts).sum(dim, keepdim=True)  # (..., 1, ...)
+
+    count = total(~missing)
+    unit = to_unit(reference).masked_fill_(missing, 0)
+    mean = total(unit) / count
+    centred = (unit - mean).masked_fill_(missing, 0)
+    std = (total(centred.square()) / (count - 1)).sqrt()
+    if given is not reference:
+        centred = (to_unit(given) - mean).masked_fill_(given.isnan(), 0)
+    # `std` and `eps` are in units of half the range; an infinite divisor makes exact zeros
+    divisor = torch.where(varies, std + 2 * eps / spread, torch.inf)
+    return Standardized(centred.div_(divisor), torch.where(varies, std * (spread / 2), 0), varies)
 
 
 def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: float) -> GroupStatistics:
     """
     Normalise each channel within each group.
 
-    Activity is decided on the raw rewards, `max > min`: the test `sum |A| > tau` counts about half of all constant
-    float32 groups as active at G = 8.
+    Activity is decided on the raw rewards, `max > min`. The paper's test `sum |A| > 1e-8` comes on top, and leaves out a
+    channel whose spread vanishes beside `eps`; alone it counts about half of all constant float32 groups as active at
+    G = 8.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):
@@ -147,16 +183,22 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
     Returns:
         [`GroupStatistics`]
     """
+    # Groups side by side in memory: reducing over the first dimension is several times faster than over the middle one,
+    # and the same bits come out for any layout of the input
+    rewards = rewards.transpose(0, 1).contiguous()  # (G, B, K)
     steering = reward_weights != 0  # (K,)
-    scored = (~rewards.isnan() & steering).any(dim=-1)  # (B, G)
+    scored = (~rewards.isnan() & steering).any(dim=-1)  # (G, B)
     rewards = rewards.masked_fill(~scored.unsqueeze(-1), torch.nan)
-    advantages, varies = standardize(rewards, dim=1, eps=eps)  # (B, G, K), (B, 1, K)
+    advantages, std, varies = standardize(rewards, dim=0, eps=eps)  # (G, B, K), (1, B, K), (1, B, K)
+    active = varies & (advantages.abs().sum(dim=0, keepdim=True) > NEGLIGIBLE)  # (1, B, K)
+    advantages = advantages.masked_fill_(~active, 0).transpose(0, 1)  # (B, G, K)
     return GroupStatistics(
         advantages=advantages,
         contributions=reward_weights * advantages,
-        active=varies.squeeze(1),  # (B, K)
-        comparable=(~rewards.isnan()).sum(dim=1) >= 2,  # (B, K)
-        scored=scored,
+        std=std.squeeze(0),  # (B, K)
+        active=active.squeeze(0),  # (B, K)
+        comparable=(~rewards.isnan()).sum(dim=0) >= 2,  # (B, K)
+        scored=scored.T.contiguous(),  # (B, G)
         steering=steering,
     )
 
@@ -168,7 +210,11 @@ def density_of(active: torch.Tensor, counted: torch.Tensor, dtype: torch.dtype) 
 
 
 def normalize_batch(
-    scores: torch.Tensor, scored: torch.Tensor, eps: float, reference: torch.Tensor | None = None
+    scores: torch.Tensor,
+    scored: torch.Tensor,
+    eps: float,
+    reference: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """
     Normalise the scores over the scorable completions of the batch: `NB(S) = (S - mean S) / (std S + eps)`.
@@ -182,13 +228,15 @@ def normalize_batch(
             Added to the batch standard deviation.
         reference (`torch.Tensor` of shape `(W, G)`, *optional*):
             Scores that mean and standard deviation are taken from, NaN where unscorable; by default this batch's.
+        counts (`torch.Tensor` of shape `(N,)`, *optional*):
+            How often each completion of this batch counts in mean and standard deviation; by default once.
 
     Returns:
         `torch.Tensor` of shape `(B, G)`: normalised scores, 0 for unscorable completions.
     """
     rows = scores.masked_fill(~scored, torch.nan).flatten()  # (N,)
     reference = None if reference is None else reference.flatten()  # (W * G,)
-    return standardize(rows, dim=0, eps=eps, reference=reference)[0].view_as(scores)  # (B, G)
+    return standardize(rows, dim=0, eps=eps, reference=reference, counts=counts).values.view(scores.shape)  # (B, G)
 
 
 def build_result(
