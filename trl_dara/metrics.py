@@ -52,11 +52,11 @@ def channel_metrics(
         "share": share,
         **_dead_groups(rewards, result.active, reward_bounds),
     }
+    if num_generations == 1:  # evaluation with one completion per prompt: there is nothing to compare within a group
+        per_channel = {name: values.new_full(values.shape, torch.nan) for name, values in per_channel.items()}
     if any(bounds is not None for bounds in reward_bounds):
         per_channel["saturation"] = _saturation(rewards, reward_bounds)
     silent = ~known.any(dim=(0, 1))  # (K,)
-    if num_generations == 1:  # evaluation with one completion per prompt: there is nothing to compare within a group
-        per_channel = {name: values.new_full(values.shape, torch.nan) for name, values in per_channel.items()}
     metrics = {}
     for name, values in per_channel.items():
         values = values.masked_fill(silent, torch.nan).tolist()
