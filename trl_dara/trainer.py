@@ -106,7 +106,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self.aggregation_kwargs = validation.choose_aggregation_kwargs(
             aggregation_kwargs, settings.aggregation_kwargs, aggregation, args.scale_rewards
         )
-        get_aggregation(aggregation, self.aggregation_kwargs)
+        rule = get_aggregation(aggregation, self.aggregation_kwargs)
         validation.check_dataset_size(train_dataset, args)
         named_weights = args.reward_weights if isinstance(args.reward_weights, dict) else None
         if named_weights is not None:
@@ -126,14 +126,18 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self.reward_func_names = self.channels.names
         self.reward_funcs = self.channels.wrap(self.reward_funcs, lambda: self.state.global_step)
         self.reward_weights = self.channels.weights(step=0)
-        if isinstance(self.aggregation_kwargs.get("static_weights"), dict):
-            self.aggregation_kwargs["static_weights"] = validation.by_channel(
-                self.aggregation_kwargs["static_weights"], self.channels.names, 1.0, "static_weights"
-            )
+        self.aggregation_kwargs = validation.complete_aggregation_kwargs(
+            self.aggregation_kwargs, rule, self.channels.names, self.channels.bounds, self.reward_weights.tolist()
+        )
         # A first call on an empty batch, so that a wrong value of a keyword argument shows now
         empty = torch.zeros(self.num_generations, len(self.channels.names))  # (N, K)
         compute_advantages(
-            empty, self.num_generations, self.aggregation, self.reward_weights, **self.aggregation_kwargs
+            empty,
+            self.num_generations,
+            self.aggregation,
+            self.reward_weights,
+            completion_lengths=torch.ones(len(empty)),
+            **self.aggregation_kwargs,
         )
         self.calibration_window = (
             CalibrationWindow(settings.calibration_window) if settings.calibration_window is not None else None
@@ -174,7 +178,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self.reward_weights = self.channels.weights(self.state.global_step)
         output = super()._generate_and_score_completions(inputs)
         rewards = self._take_rewards(len(inputs))  # (N, K)
-        result = self._compute_advantages(rewards)
+        lengths = self.accelerator.gather(output["completion_mask"].sum(dim=1))  # (N,)
+        result = self._compute_advantages(rewards, lengths)
         start = self.accelerator.process_index * len(inputs)
         output["advantages"] = result.advantages[start : start + len(inputs)]  # (n,)
         self._log_channels(rewards, result)
@@ -192,13 +197,17 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             )
         return rewards
 
-    def _compute_advantages(self, rewards_per_func: torch.Tensor) -> AdvantageResult:
+    def _compute_advantages(
+        self, rewards_per_func: torch.Tensor, completion_lengths: torch.Tensor | None = None
+    ) -> AdvantageResult:
         """
         The one place where rewards become advantages.
 
         Args:
             rewards_per_func (`torch.Tensor` of shape `(N, K)`):
                 Rewards of the completions of all processes, NaN where not scored.
+            completion_lengths (`torch.Tensor` of shape `(N,)`, *optional*):
+                Their numbers of tokens, for a normalisation over tokens.
 
         Returns:
             [`AdvantageResult`]: the same on all processes.
@@ -210,6 +219,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             self.aggregation,
             self.reward_weights,
             window=self.calibration_window if training else None,
+            completion_lengths=completion_lengths,
             **self.aggregation_kwargs,
         )
 

@@ -1,5 +1,6 @@
 """Checks and look-ups at the trainer's construction, each with a sentence that says what came and what is allowed."""
 
+import inspect
 import logging
 import math
 import numbers
@@ -62,6 +63,32 @@ def choose_aggregation_kwargs(
         logger.warning(
             f"`scale_rewards={scale_rewards!r}` has no effect with `aggregation={aggregation!r}`; only 'grpo' uses it."
         )
+    return kwargs
+
+
+def complete_aggregation_kwargs(
+    kwargs: dict, rule: Callable, channel_names: list[str], reward_bounds: list, reward_weights: list[float]
+) -> dict:
+    """
+    Turn mappings by channel name into lists in channel order, and hand the declared bounds to a rule that needs them.
+    """
+    kwargs = dict(kwargs)
+    if isinstance(kwargs.get("static_weights"), dict):
+        kwargs["static_weights"] = by_channel(kwargs["static_weights"], channel_names, 1.0, "static_weights")
+    if "reward_bounds" in inspect.signature(rule).parameters:
+        if isinstance(kwargs.get("reward_bounds"), dict):
+            reward_bounds = check_bounds(kwargs["reward_bounds"], channel_names)
+        missing = [
+            name
+            for name, bounds, weight in zip(channel_names, reward_bounds, reward_weights, strict=True)
+            if bounds is None and weight != 0
+        ]
+        if missing:
+            raise ValueError(
+                f"This aggregation rule needs the bounds of every channel, and `reward_bounds` has none for {missing}. Add "
+                f"e.g. `reward_bounds={{'{missing[0]}': [0, 1]}}`, the lowest and the highest possible reward."
+            )
+        kwargs["reward_bounds"] = reward_bounds
     return kwargs
 
 
