@@ -1,15 +1,22 @@
 """One reward function as the trainer calls it: named, its output checked, its failures and its time counted."""
 
+import asyncio
 import functools
+import logging
 import math
 import numbers
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from trl.trainer.utils import is_async_callable
+
+from .worker import find_worker
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -24,11 +31,14 @@ class ChannelLog:
             Calls that raised and were skipped.
         warned_infinite (`bool`, *optional*, defaults to `False`):
             Whether infinite rewards have been warned about, once per run.
+        warned_bounds (`bool`, *optional*, defaults to `False`):
+            Whether a reward outside the declared bounds has been warned about, once per run.
     """
 
     seconds: float = math.nan
     errors: int = 0
     warned_infinite: bool = False
+    warned_bounds: bool = False
 
     def reset(self) -> None:
         """Forget the last batch."""
@@ -52,10 +62,17 @@ def unique_names(names: list[str]) -> list[str]:
     return unique
 
 
-def as_channel(reward_func: Callable, name: str, log: ChannelLog, on_error: str, current_step: Callable) -> Callable:
+def as_channel(
+    reward_func: Callable,
+    name: str,
+    log: ChannelLog,
+    on_error: str,
+    current_step: Callable,
+    timeout: float | None = None,
+) -> Callable:
     """
-    Wrap a reward function, sync or async, so that it has a channel's name, checked output, and its time and errors on
-    record.
+    Wrap a reward function, sync or async, so that it has a channel's name, checked output, a time limit, and its time and
+    errors on record.
 
     Args:
         reward_func (`Callable`):
@@ -68,10 +85,20 @@ def as_channel(reward_func: Callable, name: str, log: ChannelLog, on_error: str,
             `"raise"`, or `"skip"`: the channel does not score this batch.
         current_step (`Callable`):
             Returns the global step, for the error message.
+        timeout (`float`, *optional*):
+            Longest time that one call may take, in seconds, after which it fails with a `TimeoutError`. An async function
+            is stopped where it awaits something. A sync function is stopped when it is marked with
+            [`~worker.in_worker_process`]; nothing can stop another one, and a warning says so.
 
     Returns:
         `Callable`: function whose `__name__` is the channel's name and whose `__wrapped__` is `reward_func`.
+
+    Raises:
+        `ValueError`: when `reward_func` is marked for a worker process that cannot import it.
     """
+    worker = find_worker(reward_func)
+    if worker is not None:
+        worker.check_loadable()
 
     def failed(error: Exception, num_completions: int) -> list[None]:
         if on_error == "raise":
@@ -80,6 +107,9 @@ def as_channel(reward_func: Callable, name: str, log: ChannelLog, on_error: str,
                 f"{error}. Set `on_reward_error='skip'` to leave the channel out of a batch in which it fails."
             ) from error
         log.errors += 1
+        logger.warning(
+            f"Channel '{name}' scores nothing in the batch at step {current_step()}: {type(error).__name__}: {error}"
+        )
         return [None] * num_completions
 
     if is_async_callable(reward_func):
@@ -87,7 +117,8 @@ def as_channel(reward_func: Callable, name: str, log: ChannelLog, on_error: str,
         async def channel(prompts, completions, **kwargs):
             start = time.perf_counter()
             try:
-                output = await reward_func(prompts=prompts, completions=completions, **kwargs)
+                call = reward_func(prompts=prompts, completions=completions, **kwargs)
+                output = _run_through(await _within(timeout, call))
             except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
                 return failed(error, len(completions))
             finally:
@@ -95,11 +126,18 @@ def as_channel(reward_func: Callable, name: str, log: ChannelLog, on_error: str,
             return checked_rewards(output, name, len(completions))
 
     else:
+        if timeout is not None and worker is None:
+            logger.warning(
+                f"`reward_timeout` does not apply to channel '{name}': a sync function can only be stopped in a process of "
+                "its own. Mark it with `in_worker_process`, or make it async."
+            )
 
         def channel(prompts, completions, **kwargs):
             start = time.perf_counter()
             try:
-                output = reward_func(prompts=prompts, completions=completions, **kwargs)
+                if worker is not None:
+                    worker.timeout = timeout
+                output = _run_through(reward_func(prompts=prompts, completions=completions, **kwargs))
             except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
                 return failed(error, len(completions))
             finally:
@@ -109,6 +147,21 @@ def as_channel(reward_func: Callable, name: str, log: ChannelLog, on_error: str,
     functools.update_wrapper(channel, reward_func)
     channel.__name__ = name
     return channel
+
+
+async def _within(timeout: float | None, call: Awaitable):
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            return await call
+    except TimeoutError as error:
+        if not limit.expired():  # the function's own
+            raise
+        raise TimeoutError(f"no answer within {timeout:g} seconds (`reward_timeout`)") from error
+
+
+def _run_through(output):
+    """A list of what a generator gives: its code runs, and fails, only now."""
+    return list(output) if isinstance(output, Iterator) else output
 
 
 def checked_rewards(output, name: str, num_completions: int) -> list[float | None]:
