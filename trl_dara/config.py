@@ -1,7 +1,13 @@
+import json
 from dataclasses import dataclass, field
 
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
+
+from .aggregation import check_aggregation_name, get_aggregation
+
+
+_DICT_FIELDS = ["aggregation_kwargs", "reward_bounds", "reward_gates", "reward_weight_schedules"]
 
 
 @dataclass
@@ -49,12 +55,7 @@ class MultiRewardGRPOConfig(GRPOConfig):
             and counts it in `channels/{name}/errors`.
     """
 
-    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + [
-        "aggregation_kwargs",
-        "reward_bounds",
-        "reward_gates",
-        "reward_weight_schedules",
-    ]
+    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + _DICT_FIELDS
 
     aggregation: str | None = field(
         default=None,
@@ -116,6 +117,12 @@ class MultiRewardGRPOConfig(GRPOConfig):
                 "`bf16` is on (TRL's default), but no accelerator with bfloat16 support was found. On a GPU without "
                 "bfloat16 (T4, V100) pass `fp16=True`; on a machine without a GPU pass `use_cpu=True` and `bf16=False`."
             )
+        for name in _DICT_FIELDS:
+            setattr(self, name, _parsed(name, getattr(self, name)))
+        if self.aggregation is not None and self.aggregation_kwargs is not None:
+            get_aggregation(self.aggregation, self.aggregation_kwargs)
+        elif self.aggregation is not None:
+            check_aggregation_name(self.aggregation)
         if self.on_reward_error not in ("raise", "skip"):
             raise ValueError(f"`on_reward_error` is {self.on_reward_error!r}. Pass 'raise' or 'skip'.")
         if self.calibration_window is not None and self.calibration_window < 1:
@@ -124,3 +131,15 @@ class MultiRewardGRPOConfig(GRPOConfig):
                 "1, or None for the current batch only."
             )
         super().__post_init__()
+
+
+def _parsed(name: str, value: dict | str | None) -> dict | None:
+    """A setting that is a mapping in Python and YAML and a JSON string on the command line."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"`{name}` is {value!r}, which is no JSON: {error}.") from None
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"`{name}` is {value!r}. Pass a mapping, on the command line as JSON: '{{\"key\": value}}'.")
+    return value

@@ -1,4 +1,5 @@
 import copy
+import inspect
 import logging
 import textwrap
 from collections.abc import Callable
@@ -143,16 +144,17 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             CalibrationWindow(settings.calibration_window) if settings.calibration_window is not None else None
         )
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
-        self._announce(settings.calibration_window)
+        self._announce(settings.calibration_window if "window" in inspect.signature(rule).parameters else None)
 
-    def _announce(self, calibration_window: int | None) -> None:
+    def _announce(self, window: int | None) -> None:
         weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
-        self.accelerator.print(validation.batch_plan(self.args, self.rule_name, calibration_window, weights))
+        self.accelerator.print(validation.batch_plan(self.args, self.rule_name, window, weights))
         if self.args.generation_batch_size == self.num_generations and self.accelerator.is_main_process:
+            rescue = f"; `{self.rule_name}` calibrates on the last {window} groups instead" if window else ""
             logger.warning(
-                "One prompt per generation batch: density within the batch is 0 or 1, so `dara_*` relies on its "
-                f"calibration window (`calibration_window={calibration_window}`). Raise `gradient_accumulation_steps`, "
-                "`steps_per_generation`, `generation_batch_size` or `per_device_train_batch_size` for more prompts."
+                "One prompt per generation batch: the density within the batch is 0 or 1, and a batch normalisation sees one "
+                f"group{rescue}. For more prompts raise `gradient_accumulation_steps`, `steps_per_generation`, "
+                "`generation_batch_size` or `per_device_train_batch_size`."
             )
 
     @property
@@ -178,8 +180,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self.reward_weights = self.channels.weights(self.state.global_step)
         output = super()._generate_and_score_completions(inputs)
         rewards = self._take_rewards(len(inputs))  # (N, K)
-        lengths = self.accelerator.gather(output["completion_mask"].sum(dim=1))  # (N,)
-        result = self._compute_advantages(rewards, lengths)
+        self._completion_lengths = self.accelerator.gather(output["completion_mask"].sum(dim=1))  # (N,)
+        result = self._compute_advantages(rewards)
         start = self.accelerator.process_index * len(inputs)
         output["advantages"] = result.advantages[start : start + len(inputs)]  # (n,)
         self._log_channels(rewards, result)
@@ -197,17 +199,13 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             )
         return rewards
 
-    def _compute_advantages(
-        self, rewards_per_func: torch.Tensor, completion_lengths: torch.Tensor | None = None
-    ) -> AdvantageResult:
+    def _compute_advantages(self, rewards_per_func: torch.Tensor) -> AdvantageResult:
         """
         The one place where rewards become advantages.
 
         Args:
             rewards_per_func (`torch.Tensor` of shape `(N, K)`):
                 Rewards of the completions of all processes, NaN where not scored.
-            completion_lengths (`torch.Tensor` of shape `(N,)`, *optional*):
-                Their numbers of tokens, for a normalisation over tokens.
 
         Returns:
             [`AdvantageResult`]: the same on all processes.
@@ -219,7 +217,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             self.aggregation,
             self.reward_weights,
             window=self.calibration_window if training else None,
-            completion_lengths=completion_lengths,
+            completion_lengths=self._completion_lengths,
             **self.aggregation_kwargs,
         )
 

@@ -165,9 +165,9 @@ def batch_plan(args: GRPOConfig, rule_name: str, calibration_window: int | None,
     prompts = args.generation_batch_size // args.num_generations
     updates = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
     listed = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
-    window = f"window of {calibration_window} groups" if calibration_window else "this batch only"
+    window = f" (calibrated on a window of {calibration_window} groups)" if calibration_window else ""
     return (
         f"Generation batch: {prompts} prompts x {args.num_generations} completions = {args.generation_batch_size} "
         f"completions, {updates:g} optimiser steps each; density in steps of 1/{prompts}. Rewards combined by "
-        f"{rule_name} (calibrated on {window}), reward weights: {listed}."
+        f"{rule_name}{window}, reward weights: {listed}."
     )

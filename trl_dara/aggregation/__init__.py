@@ -29,7 +29,7 @@ from .sa_mrpo import sa_mrpo
 from .saw import saw
 
 
-__all__ = ["AGGREGATIONS", "AdvantageResult", "compute_advantages", "get_aggregation"]
+__all__ = ["AGGREGATIONS", "AdvantageResult", "check_aggregation_name", "compute_advantages", "get_aggregation"]
 
 AGGREGATIONS = {
     "corr_grpo": corr_grpo,
@@ -109,10 +109,10 @@ def compute_advantages(
     weights = _to_weights(reward_weights, groups)  # (K,)
     if not (math.isfinite(eps) and eps >= 0):
         raise ValueError(f"`eps` is {eps!r}. Pass a finite number >= 0.")
-    rule = get_aggregation(aggregation, {"eps": eps, **aggregation_kwargs})
-    per_batch = {"window": window, "completion_lengths": completion_lengths}
+    rule = get_aggregation(aggregation, aggregation_kwargs)
+    common = {"eps": eps, "window": window, "completion_lengths": completion_lengths}
     parameters = inspect.signature(rule).parameters
-    return rule(groups, weights, **{name: value for name, value in per_batch.items() if name in parameters})
+    return rule(groups, weights, **{name: value for name, value in common.items() if name in parameters})
 
 
 def get_aggregation(aggregation: str | Callable, aggregation_kwargs: dict | None = None) -> Callable:
@@ -132,13 +132,7 @@ def get_aggregation(aggregation: str | Callable, aggregation_kwargs: dict | None
         `ValueError`: for an unknown rule or keyword; the message lists what exists.
     """
     if isinstance(aggregation, str):
-        if aggregation not in AGGREGATIONS:
-            close = difflib.get_close_matches(aggregation, AGGREGATIONS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(
-                f"Unknown `aggregation` {aggregation!r}.{hint} Pass one of {sorted(AGGREGATIONS)}, or a function with a "
-                "rule's signature."
-            )
+        check_aggregation_name(aggregation)
         rule, name = AGGREGATIONS[aggregation], aggregation
     elif callable(aggregation):
         rule, name = aggregation, repr(aggregation)
@@ -161,6 +155,19 @@ def get_aggregation(aggregation: str | Callable, aggregation_kwargs: dict | None
         options = ", ".join(str(option.replace(annotation=option.empty)) for option in legal.values())
         raise ValueError(f"The aggregation rule {name} {problem}. Its keyword arguments: {options}.")
     return functools.partial(rule, **aggregation_kwargs)
+
+
+def check_aggregation_name(name: str) -> None:
+    """
+    Refuse a name that is no rule, with a `ValueError` that lists the rules.
+    """
+    if name not in AGGREGATIONS:
+        close = difflib.get_close_matches(name, AGGREGATIONS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(
+            f"Unknown `aggregation` {name!r}.{hint} Pass one of {sorted(AGGREGATIONS)}, or a function with a rule's "
+            "signature."
+        )
 
 
 def _to_groups(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
