@@ -1,0 +1,1 @@
+"""Experiments and measurements behind the numbers in the README."""

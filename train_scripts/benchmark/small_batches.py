@@ -1,0 +1,197 @@
+"""
+Does the calibration window help when a generation batch has few prompts?
+
+    python -m train_scripts.benchmark.small_batches
+
+Trains the demo's tiny model on 1,280 prompts, 1, 4 or 16 at a time, with `gdpo`, with `dara_sym` calibrated on each batch
+alone, and with `dara_sym` calibrated on the 64 most recent groups. About an hour on two cores. Finished runs are kept, so
+that the same command goes on after an interruption. Learning rates differ between batch sizes: compare within one only.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import Progress
+
+from trl_dara.demo.report import first_crossing
+from trl_dara.demo.runs import Run, channel_series, run_all
+
+
+RESULTS = Path(__file__).parent / "results"
+
+LEARNING_RATES = {1: 3.5e-5, 4: 7e-5, 16: 1e-4}  # by prompts per generation batch, B
+VARIANTS = {
+    "gdpo": {"rule": "gdpo", "calibration_window": None},
+    "dara_sym, per batch": {"rule": "dara_sym", "calibration_window": None},
+    "dara_sym, window 64": {"rule": "dara_sym", "calibration_window": 64},
+}
+NUM_GENERATIONS = 4
+AVERAGED_GROUPS = 64  # groups over which the format reward is averaged to see whether it has reached 0.8
+
+# Keeping the window as the default takes, at each of these B, a higher mean format in four of five seeds and a mean
+# correctness that is not lower by more than this.
+DECISIVE = (1, 4)
+CORRECTNESS_TOLERANCE = 0.05
+
+
+def make_runs(groups: int, seeds: list[int]) -> dict[tuple[int, str, int], Run]:
+    """
+    The runs of the experiment.
+
+    Args:
+        groups (`int`):
+            Prompt groups per run.
+        seeds (`list[int]`):
+            Seeds.
+
+    Returns:
+        `dict[tuple[int, str, int], Run]`: By B, variant and seed.
+    """
+    return {
+        (prompts, variant, seed): Run(
+            name=f"{variant.replace(', ', '-').replace(' ', '_')}-B{prompts}-seed{seed}",
+            seed=seed,
+            steps=groups // prompts,
+            prompts=prompts,
+            num_generations=NUM_GENERATIONS,
+            learning_rate=learning_rate,
+            **settings,
+        )
+        for prompts, learning_rate in LEARNING_RATES.items()
+        for seed in seeds
+        for variant, settings in VARIANTS.items()
+    }
+
+
+def measure(runs: dict[tuple[int, str, int], Run], output_dir: Path) -> pd.DataFrame:
+    """
+    One row for each run.
+
+    Args:
+        runs (`dict[tuple[int, str, int], Run]`):
+            Finished runs.
+        output_dir (`Path`):
+            Folder of their logs.
+
+    Returns:
+        `pd.DataFrame`: With the means of both rewards over all steps and `groups_to_0.8`, the prompt groups seen when
+        the mean format of the last 64 groups first is 0.8 (missing if it never is).
+    """
+    rows = []
+    for (prompts, variant, seed), run in runs.items():
+        history = run.history(output_dir)
+        format_rewards = channel_series(history, "reward", "format")
+        step = first_crossing(format_rewards, 0.8, window=AVERAGED_GROUPS // prompts)
+        rows.append(
+            {
+                "B": prompts,
+                "variant": variant,
+                "seed": seed,
+                "groups": run.steps * prompts,
+                "learning_rate": run.learning_rate,
+                "mean_format": np.mean(format_rewards),
+                "groups_to_0.8": None if step is None else step * prompts,
+                "mean_correctness": np.mean(channel_series(history, "reward", "correctness")),
+            }
+        )
+    return pd.DataFrame(rows).astype({"groups_to_0.8": "Int64"})
+
+
+def markdown_table(results: pd.DataFrame) -> str:
+    """
+    The results, every seed shown.
+
+    Args:
+        results (`pd.DataFrame`):
+            As returned by [`measure`].
+
+    Returns:
+        `str`: A Markdown table.
+    """
+    seeds = ", ".join(str(seed) for seed in sorted(results["seed"].unique()))
+    lines = [
+        f"| B | rule | mean format: mean (seeds {seeds}) | groups to 0.8 format | mean correctness |",
+        "|---|---|---|---|---|",
+    ]
+    for (prompts, variant), rows in results.groupby(["B", "variant"], sort=False):
+        rows = rows.sort_values("seed")
+        crossings = rows["groups_to_0.8"]
+        cells = [
+            _mean_and_seeds(rows["mean_format"], "{:.3f}"),
+            # A mean over the seeds that got there would flatter
+            _mean_and_seeds(crossings, "{:.0f}") if crossings.notna().all() else f"– ({_seeds(crossings, '{:.0f}')})",
+            _mean_and_seeds(rows["mean_correctness"], "{:.3f}"),
+        ]
+        lines.append(f"| {prompts} | {variant} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def decide(results: pd.DataFrame) -> str:
+    """
+    Whether the calibration window stays the default.
+
+    Args:
+        results (`pd.DataFrame`):
+            As returned by [`measure`].
+
+    Returns:
+        `str`: Markdown: the numbers of the criterion, and the verdict.
+    """
+    lines, keep = [], True
+    for prompts in DECISIVE:
+        of_batch = results[results["B"] == prompts].pivot(index="seed", columns="variant")
+        format_reward, correctness = of_batch["mean_format"], of_batch["mean_correctness"]
+        window, per_batch = "dara_sym, window 64", "dara_sym, per batch"
+        wins, seeds = int((format_reward[window] > format_reward[per_batch]).sum()), len(format_reward)
+        change = correctness[window].mean() - correctness[per_batch].mean()
+        holds = wins >= 0.8 * seeds and change >= -CORRECTNESS_TOLERANCE
+        keep &= holds
+        lines.append(
+            f"- B = {prompts}: with the window the mean format is higher in {wins} of {seeds} seeds, mean correctness "
+            f"changes by {change:+.3f} (allowed: {-CORRECTNESS_TOLERANCE}): {'holds' if holds else 'does not hold'}."
+        )
+    return "\n".join([*lines, "", f"`calibration_window` is {64 if keep else None} by default."])
+
+
+def _mean_and_seeds(values: pd.Series, form: str) -> str:
+    return f"**{form.format(values.mean())}** ({_seeds(values, form)})"
+
+
+def _seeds(values: pd.Series, form: str) -> str:
+    return " ".join("never" if pd.isna(value) else form.format(value) for value in values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=1280, help="prompt groups per run")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--parallel", type=int, default=os.cpu_count(), help="runs at a time, one thread each")
+    parser.add_argument("--output_dir", type=Path, default=Path("outputs/small_batches"), help="folder of the logs")
+    parser.add_argument("--results_dir", type=Path, default=RESULTS, help="folder of the table")
+    arguments = parser.parse_args()
+
+    runs = make_runs(arguments.groups, arguments.seeds)
+    console = Console()
+    with Progress(console=console) as progress:
+        task = progress.add_task("runs", total=len(runs))
+        run_all(
+            list(runs.values()),
+            arguments.output_dir,
+            arguments.parallel,
+            lambda left: progress.update(task, completed=len(runs) - left),
+        )
+    results = measure(runs, arguments.output_dir)
+    arguments.results_dir.mkdir(parents=True, exist_ok=True)
+    results.to_csv(arguments.results_dir / "small_batches.csv", index=False, float_format="%.6g")
+    report = f"{markdown_table(results)}\n\n{decide(results)}\n"
+    (arguments.results_dir / "small_batches.md").write_text(report)
+    console.print(Markdown(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Data sets for training with several rewards, in TRL's prompt format."""
