@@ -43,6 +43,7 @@ class Statistics:
     centred: list  # (B, G, K) r - mu, 0 where inactive or not scored
     advantages: list  # (B, G, K) A
     contributions: list  # (B, G, K) c = u * A
+    lengths: list  # (B, G) how often a completion counts in the batch normalisation: once, or once per token
 
     @property
     def steering(self):
@@ -69,7 +70,7 @@ class Statistics:
         return [[value] * len(group) for group in self.scorable]
 
 
-def group_statistics(rewards, weights, eps):
+def group_statistics(rewards, weights, eps, lengths=None):
     shape = len(rewards), len(rewards[0]), len(weights)
     scored = [[[r is not None and math.isfinite(r) for r in row] for row in group] for group in rewards]
     scorable = [[any(s and u != 0 for s, u in zip(row, weights, strict=True)) for row in group] for group in scored]
@@ -89,8 +90,9 @@ def group_statistics(rewards, weights, eps):
         for j, deviation, advantage in zip(members, deviations, z, strict=True):
             centred[i][j][k], advantages[i][j][k] = deviation, advantage
     contributions = [[[u * a for u, a in zip(weights, row, strict=True)] for row in group] for group in advantages]
+    lengths = [[1] * shape[1] for _ in rewards] if lengths is None else lengths
     return Statistics(
-        rewards, weights, eps, scored, scorable, active, rated, spread, centred, advantages, contributions
+        rewards, weights, eps, scored, scorable, active, rated, spread, centred, advantages, contributions, lengths
     )
 
 
@@ -99,16 +101,20 @@ def sums(stats):
     return [[math.fsum(row) for row in group] for group in stats.contributions]
 
 
-def normalise(scores, rows, eps, population=None):
+def repeated(scores, rows, lengths):
+    return [scores[i][j] for i, j in rows for _ in range(lengths[i][j])]
+
+
+def normalise(scores, rows, stats, population=None):
     """NB(S) over `rows`; mean and standard deviation come from `population`, by default from the rows themselves."""
-    out = [[0.0] * len(group) for group in scores]
-    values = [scores[i][j] for i, j in rows] if population is None else population
+    out = stats.grid()
+    values = repeated(scores, rows, stats.lengths) if population is None else population
     std = sample_std(values)
     if std == 0.0:
         return out
     mean = values[0] + math.fsum(value - values[0] for value in values) / len(values)
     for i, j in rows:
-        out[i][j] = (scores[i][j] - mean) / (std + eps)
+        out[i][j] = (scores[i][j] - mean) / (std + stats.eps)
     return out
 
 
@@ -148,7 +154,7 @@ def grpo(stats, scale="group"):
 
 def gdpo(stats):
     scores = sums(stats)
-    return Result(normalise(scores, stats.rows, stats.eps), stats, scores)
+    return Result(normalise(scores, stats.rows, stats), stats, scores)
 
 
 def mo_grpo(stats):
@@ -183,11 +189,11 @@ def weigh_and_normalise(stats, recent, factors, asymmetric, zero_inactive_groups
     batch = len(stats.active)
     scores = [[amplify(row, factors, asymmetric) for row in group] for group in stats.contributions]
     for i, group in enumerate(recent[-batch:]):
-        group["scores"] = [scores[i][j] for j in range(len(scores[i])) if stats.scorable[i][j]]
+        group["scores"] = repeated(scores, [row for row in stats.rows if row[0] == i], stats.lengths)
     population = [value for group in recent for value in group["scores"]]
     out = stats.grid()
     if any(stats.informative(i) for i in range(batch)):
-        out = normalise(scores, stats.rows, stats.eps, population)
+        out = normalise(scores, stats.rows, stats, population)
     if zero_inactive_groups:
         out = [row if stats.informative(i) else [0.0] * len(row) for i, row in enumerate(out)]
     return out, scores
@@ -248,7 +254,7 @@ def scored_values(stats, k):
 
 def weighted_gdpo(stats, factors):
     scores = [[amplify(row, factors, asymmetric=False) for row in group] for group in stats.contributions]
-    return Result(normalise(scores, stats.rows, stats.eps), stats, scores, factors)
+    return Result(normalise(scores, stats.rows, stats), stats, scores, factors)
 
 
 def saw(stats, reward_bounds, delta=1e-4):
@@ -285,7 +291,7 @@ def gd2po(stats, dropped, kappa_before_norm):
     scores = sums(stats)
     if kappa_before_norm:
         scores = [[kappa[i] * score for score in group] for i, group in enumerate(scores)]
-    out = normalise(scores, kept, stats.eps) if len(kept) >= 2 else stats.grid()
+    out = normalise(scores, kept, stats) if len(kept) >= 2 else stats.grid()
     if not kappa_before_norm:
         out = [[kappa[i] * value for value in group] for i, group in enumerate(out)]
     return Result(out, stats, scores)
@@ -318,7 +324,7 @@ def rvpo(stats, k=1.0):
                 worst = min(row[channel] for channel in live)  # taken out of the exponentials: no overflow
                 mean = math.fsum(math.exp(-k * (row[channel] - worst)) for channel in live) / len(live)
                 scores[i][j] = worst - math.log(mean) / k
-    return Result(normalise(scores, stats.rows, stats.eps), stats, scores)
+    return Result(normalise(scores, stats.rows, stats), stats, scores)
 
 
 def corr_grpo(stats, floor=1e-2):
@@ -355,10 +361,13 @@ RULES = {
 }
 
 
-def compute(rule, rewards, weights=None, eps=1e-4, **options):
-    """The advantages of `rule` for nested lists of rewards `[group][completion][channel]`."""
+def compute(rule, rewards, weights=None, eps=1e-4, lengths=None, **options):
+    """The advantages of `rule` for nested lists of rewards `[group][completion][channel]`.
+
+    With `lengths`, `[group][completion]`, batch normalisation is over tokens.
+    """
     weights = [1.0] * len(rewards[0][0]) if weights is None else weights
-    result = RULES[rule](group_statistics(rewards, weights, eps), **options)
+    result = RULES[rule](group_statistics(rewards, weights, eps, lengths), **options)
     for i, group in enumerate(result.statistics.scorable):
         for j, counts in enumerate(group):
             if not counts:
