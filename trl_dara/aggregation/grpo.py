@@ -30,23 +30,30 @@ def grpo(
     if scale not in ("group", "batch", "none"):
         raise ValueError(f"`scale` of the rule `grpo` is {scale!r}. Pass 'group', 'batch' or 'none'.")
     groups = group_statistics(rewards, reward_weights, eps)
+    unscored = ~groups.scored  # (B, G)
+    filled = rewards.masked_fill(rewards.isnan(), 0)  # (B, G, K)
     largest = torch.finfo(rewards.dtype).max
-    total = (reward_weights * rewards).nansum(dim=-1).clamp(-largest, largest)  # (B, G)
-    total = total.masked_fill(~groups.scored, torch.nan)
+
+    def sums_above_lowest(dim: int | tuple[int, ...]) -> torch.Tensor:
+        # Each channel less its lowest value: the sums differ as before, but a large constant does not swallow the others
+        lowest = filled.masked_fill(unscored.unsqueeze(-1), torch.inf).amin(dim, keepdim=True)
+        total = (reward_weights * (filled - lowest).clamp(max=largest)).sum(dim=-1)  # (B, G)
+        return total.clamp(-largest, largest).masked_fill(unscored, torch.nan)
+
+    sums = sums_above_lowest(dim=1)  # (B, G)
     if scale == "group":
-        advantages = standardize(total, dim=1, eps=eps)[0]  # (B, G)
+        advantages = standardize(sums, dim=1, eps=eps).values  # (B, G)
     else:
-        advantages = total - total.nanmean(dim=1, keepdim=True)  # (B, G)
+        advantages = sums - sums.nanmean(dim=1, keepdim=True)  # (B, G)
     if scale == "batch":
-        known = total[~total.isnan()]  # (scorable rows,)
-        advantages = advantages / (eps + (known.std() if len(known) > 1 else 0))
+        spread = standardize(sums_above_lowest(dim=(0, 1)).flatten(), dim=0, eps=eps).std  # (1,)
+        advantages = advantages / (spread + eps)
     # Summing equal rewards may round differently from row to row, and a missing score changes the sum: a group in which
     # no channel varies has nothing to compare.
     live = groups.live.unsqueeze(-1)  # (B, 1)
-    centred = reward_weights * (rewards - rewards.nanmean(dim=1, keepdim=True))  # (B, G, K)
     return build_result(
         groups,
         advantages=torch.where(live, advantages, 0).nan_to_num(),
-        scores=total.nan_to_num(),
-        contributions=torch.where(groups.active.unsqueeze(1), centred, 0).nan_to_num(),
+        scores=(reward_weights * filled).sum(dim=-1).clamp(-largest, largest),
+        contributions=reward_weights * groups.advantages * (groups.std + eps).unsqueeze(1),  # u (r - mean)
     )
