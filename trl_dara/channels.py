@@ -9,6 +9,7 @@ from torch import nn
 from .config import MultiRewardGRPOConfig
 from .gates import apply_gates, parse_gates
 from .rewards.channel import ChannelLog, as_channel, unique_names
+from .rewards.contract import farthest_outside
 from .schedules import check_schedules, scheduled_factor
 from .validation import by_channel, check_bounds, check_channel_names, check_weights
 
@@ -49,12 +50,15 @@ class Channels:
         check_schedules(settings.reward_weight_schedules, self.names)
         self.schedules = settings.reward_weight_schedules or {}
         self.on_error = settings.on_reward_error
+        self.timeout = settings.reward_timeout
         self._logs = [ChannelLog() for _ in self.names]
 
     def wrap(self, reward_funcs: list, current_step: Callable[[], int]) -> list:
         """Give each reward function its channel's name, checked output, and a record of its time and errors."""
         return [
-            func if isinstance(func, nn.Module) else as_channel(func, name, log, self.on_error, current_step)
+            func
+            if isinstance(func, nn.Module)
+            else as_channel(func, name, log, self.on_error, current_step, self.timeout)
             for func, name, log in zip(reward_funcs, self.names, self._logs, strict=True)
         ]
 
@@ -96,12 +100,14 @@ class Channels:
             failed on any process; gated rewards as their gates say.
         """
         infinite = rewards.isinf()
-        for index, log in enumerate(self._logs):
-            count = int(infinite[:, index].sum())
+        for name, log, bounds, column in zip(self.names, self._logs, self.bounds, rewards.unbind(dim=1), strict=True):
+            count = int(column.isinf().sum())
             if count and not log.warned_infinite:
                 log.warned_infinite = True
-                logger.warning(
-                    f"Channel '{self.names[index]}' returned {count} infinite rewards; they are treated as not scored."
-                )
+                logger.warning(f"Channel '{name}' returned {count} infinite rewards; they are treated as not scored.")
+            outside = farthest_outside(column, bounds)
+            if outside is not None and not log.warned_bounds:
+                log.warned_bounds = True
+                logger.warning(f"Channel '{name}' returned {outside:g}, outside its `reward_bounds` {bounds}.")
         failed = calls[:, :, 1].sum(dim=0) > 0  # (K,)
         return apply_gates(rewards.masked_fill(infinite | failed, torch.nan), self.gates)

@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import dataclass, field
 
 from transformers.utils import is_torch_bf16_gpu_available
@@ -53,6 +54,10 @@ class MultiRewardGRPOConfig(GRPOConfig):
         on_reward_error (`str`, *optional*, defaults to `"raise"`):
             What to do when a reward function raises: `"raise"`, or `"skip"`, which leaves the channel out of this batch
             and counts it in `channels/{name}/errors`.
+        reward_timeout (`float`, *optional*):
+            Longest time in seconds that one call of a reward function may take, after which it counts as failed. Applies
+            to async functions and to those marked with `trl_dara.rewards.worker.in_worker_process`; nothing can stop
+            another sync function.
     """
 
     _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + _DICT_FIELDS
@@ -109,6 +114,14 @@ class MultiRewardGRPOConfig(GRPOConfig):
         },
     )
 
+    reward_timeout: float | None = field(
+        default=None,
+        metadata={
+            "help": "Longest time in seconds that one call of a reward function may take, after which it counts as failed. "
+            "Applies to async functions and to those marked with `in_worker_process`."
+        },
+    )
+
     def __post_init__(self):
         # transformers would only say that the setup does not support bf16
         wants_bf16 = self.bf16 or (self.bf16 is None and not self.fp16)
@@ -125,6 +138,10 @@ class MultiRewardGRPOConfig(GRPOConfig):
             check_aggregation_name(self.aggregation)
         if self.on_reward_error not in ("raise", "skip"):
             raise ValueError(f"`on_reward_error` is {self.on_reward_error!r}. Pass 'raise' or 'skip'.")
+        if self.reward_timeout is not None and not 0 < self.reward_timeout < math.inf:
+            raise ValueError(
+                f"`reward_timeout` is {self.reward_timeout}. Pass a number of seconds > 0, or None for no limit."
+            )
         if self.calibration_window is not None and self.calibration_window < 1:
             raise ValueError(
                 f"`calibration_window` is {self.calibration_window}. Pass the number of groups to calibrate on, at least "

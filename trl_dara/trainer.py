@@ -20,6 +20,7 @@ from .completions_table import empty_rows, evaluation_table, replace_last
 from .config import MultiRewardGRPOConfig
 from .metrics import channel_metrics
 from .model_card import rewards_section
+from .rewards.contract import check_reward_contract, columns_by_dataset
 from .state import load_state, save_state
 
 
@@ -125,6 +126,13 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         # Now, because environments may have added channels during TRL's construction
         self.channels = Channels(self.reward_func_names, self.reward_weights, named_weights, settings)
         self.reward_func_names = self.channels.names
+        check_reward_contract(
+            self.reward_funcs,
+            self.channels.names,
+            columns_by_dataset(train_dataset, eval_dataset, args.remove_unused_columns),
+            extra_columns_possible=self.rollout_func is not None or self.environment_factories is not None,
+            has_environments=self.environment_factories is not None,
+        )
         self.reward_funcs = self.channels.wrap(self.reward_funcs, lambda: self.state.global_step)
         self.reward_weights = self.channels.weights(step=0)
         self.aggregation_kwargs = validation.complete_aggregation_kwargs(

@@ -143,8 +143,8 @@ def test_tokenizer_of_the_model_gives_completion_ids(checked, tiny_model):
         ("raises", ["channel 'raises' raised ZeroDivisionError: division by zero", "checked_rewards.py, line "]),
         ("one_number", ["channel 'one_number' returned 1 rewards", "Return 9 numbers"]),
         ("texts", ["channel 'texts'", "'good' (a str)"]),
-        ("needs_answer", ["channel 'needs_answer' needs ['answer']", "columns of the data set are ['solution']"]),
-        ("takes_no_more", ["channel 'takes_no_more' does not take ['prompts'", "Add `**kwargs`"]),
+        ("needs_answer", ["channel 'needs_answer' requires ['answer']", "columns of the data set are ['solution']"]),
+        ("takes_no_more", ["channel 'takes_no_more' does not accept ['prompts'", "Add `**kwargs`"]),
     ],
 )
 def test_broken_reward_fails_and_the_others_are_shown(checked, reward, says):

@@ -182,10 +182,10 @@ def call(function: Callable, channel: str, batch: dict) -> Outcome:
     from trl.trainer.utils import is_async_callable
 
     from trl_dara.rewards.channel import checked_rewards
-    from trl_dara.rewards.signature import TRAINER_ARGUMENTS, signature_problem
+    from trl_dara.rewards.contract import TRAINER_ARGUMENTS, contract_problem
 
     columns = [name for name in batch if name not in TRAINER_ARGUMENTS]
-    problem = signature_problem(function, channel, columns)
+    problem = contract_problem(function, channel, columns)
     if problem:
         return Outcome(channel, problem=problem)
     start = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from .text import think_length_reward
 from .tool_calling import tool_correctness_reward, tool_format_reward
+from .worker import in_worker_process
 
 
-__all__ = ["think_length_reward", "tool_correctness_reward", "tool_format_reward"]
+__all__ = ["in_worker_process", "think_length_reward", "tool_correctness_reward", "tool_format_reward"]

@@ -23,6 +23,8 @@ from types import ModuleType
 
 from trl.trainer.utils import is_async_callable
 
+from .worker import find_worker
+
 
 # Paths rather than functions: a built-in is imported when it is used.
 REWARDS = {
@@ -249,7 +251,7 @@ def _functions(module: ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()
-        if inspect.isroutine(value) and value.__module__ == module.__name__
+        if (inspect.isroutine(value) or find_worker(value) is not None) and value.__module__ == module.__name__
     ]
 
 
