@@ -41,10 +41,13 @@ class Channels:
     ):
         self.names = unique_names(names)
         check_channel_names(self.names)
-        if named_weights is not None:
-            reward_weights = torch.tensor(by_channel(named_weights, self.names, 1.0, "reward_weights"))
-        self._base_weights = reward_weights.to(torch.float32)
-        check_weights(self._base_weights.tolist(), self.names)
+        weights = (
+            reward_weights.tolist()
+            if named_weights is None
+            else by_channel(named_weights, self.names, 1.0, "reward_weights")
+        )
+        check_weights(weights, self.names)
+        self._base_weights = torch.tensor(weights, dtype=torch.float32)  # (K,)
         self.bounds = check_bounds(settings.reward_bounds, self.names)
         self.gates = parse_gates(settings.reward_gates, self.names)
         check_schedules(settings.reward_weight_schedules, self.names)

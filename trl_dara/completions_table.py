@@ -33,10 +33,11 @@ def replace_last(column: deque, values: list) -> None:
 
 
 @contextmanager
-def evaluation_table(output_dir: str, step: int) -> Iterator[None]:
+def evaluation_table(output_dir: str, step: int, rows: dict) -> Iterator[None]:
     """
     Let TRL write a table of evaluation without losing that of training: both have the name
-    `completions_{step}.parquet`. The one written inside this context ends up as `eval_completions_{step}.parquet`.
+    `completions_{step}.parquet`. The one written inside this context ends up as `eval_completions_{step}.parquet`, and
+    its rows are forgotten, so that the table of the next data set does not repeat them.
     """
     table = Path(output_dir) / "completions" / f"completions_{step:05d}.parquet"
     aside = table.with_suffix(".parquet.train")
@@ -44,6 +45,8 @@ def evaluation_table(output_dir: str, step: int) -> Iterator[None]:
         os.replace(table, aside)
     yield
     os.replace(table, _unused(f"eval_{table.stem}", table.parent))
+    for column in rows.values():
+        column.clear()
     if aside.exists():
         os.replace(aside, table)
 

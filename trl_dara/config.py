@@ -142,9 +142,11 @@ class MultiRewardGRPOConfig(GRPOConfig):
             raise ValueError(
                 f"`reward_timeout` is {self.reward_timeout}. Pass a number of seconds > 0, or None for no limit."
             )
-        if self.calibration_window is not None and self.calibration_window < 1:
+        if self.calibration_window is not None and not (
+            isinstance(self.calibration_window, int) and self.calibration_window >= 1
+        ):
             raise ValueError(
-                f"`calibration_window` is {self.calibration_window}. Pass the number of groups to calibrate on, at least "
+                f"`calibration_window` is {self.calibration_window!r}. Pass the number of groups to calibrate on, at least "
                 "1, or None for the current batch only."
             )
         super().__post_init__()

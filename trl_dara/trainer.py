@@ -248,11 +248,13 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             self._logs["extra"][f"advantage/{name}"].extend(result.channel_advantages[:, index].tolist())
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        self._logs = self._logs_by_mode[self._mode]
-        writes_table = self.log_completions and self.accelerator.is_main_process
+        # At its end, training logs once more in the mode of the last evaluation, whose rows are then written already
+        evaluated = self._mode == "eval" and bool(self._logs_by_mode["eval"]["prompt"])
+        self._logs = self._logs_by_mode["eval" if evaluated else "train"]
+        writes_table = evaluated and self.log_completions and self.accelerator.is_main_process
         with (
-            evaluation_table(self.args.output_dir, self.state.global_step)
-            if (self._mode == "eval" and writes_table)
+            evaluation_table(self.args.output_dir, self.state.global_step, self._logs)
+            if writes_table
             else nullcontext()
         ):
             super().log(logs, start_time)
@@ -268,6 +270,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             load_state(Path(checkpoint), self.reward_func_names, self.calibration_window)
+            validation.check_resume_step(self.state.global_step, self.args)
 
     def create_model_card(self, *args, **kwargs):
         super().create_model_card(*args, **kwargs)

@@ -119,8 +119,8 @@ def check_weights(weights: list[float], channel_names: list[str]) -> None:
     Refuse weights that are not finite, which would silently remove a channel, and weights that are all 0.
     """
     for name, weight in zip(channel_names, weights, strict=True):
-        if not math.isfinite(weight):
-            raise ValueError(f"`reward_weights` gives channel '{name}' the weight {weight}. Pass a finite number.")
+        if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
+            raise ValueError(f"`reward_weights` gives channel '{name}' the weight {weight!r}. Pass a finite number.")
     if not any(weights):
         raise ValueError(
             f"`reward_weights` is 0 for every channel of {channel_names}, so nothing would be learned. Give at least one "
@@ -171,3 +171,17 @@ def batch_plan(args: GRPOConfig, rule_name: str, calibration_window: int | None,
         f"completions, {updates:g} optimiser steps each; density in steps of 1/{prompts}. Rewards combined by "
         f"{rule_name}{window}, reward weights: {listed}."
     )
+
+
+def check_resume_step(step: int, args: GRPOConfig) -> None:
+    """
+    Say so when a run continues within a generation batch, which TRL does not save: it is generated anew, and the steps up
+    to the next one differ from the uninterrupted run.
+    """
+    every = args.steps_per_generation * args.num_iterations
+    if step * args.gradient_accumulation_steps % every:
+        logger.warning(
+            f"Step {step} lies within a generation batch, which a checkpoint does not hold: it is generated anew. Save at "
+            f"multiples of {math.lcm(every, args.gradient_accumulation_steps) // args.gradient_accumulation_steps} steps "
+            "(`save_steps`) to continue exactly."
+        )

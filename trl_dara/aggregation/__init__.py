@@ -112,7 +112,9 @@ def compute_advantages(
     rule = get_aggregation(aggregation, aggregation_kwargs)
     common = {"eps": eps, "window": window, "completion_lengths": completion_lengths}
     parameters = inspect.signature(rule).parameters
-    return rule(groups, weights, **{name: value for name, value in common.items() if name in parameters})
+    result = rule(groups, weights, **{name: value for name, value in common.items() if name in parameters})
+    _check_result(result, aggregation, num_completions=groups.shape[0] * groups.shape[1])
+    return result
 
 
 def get_aggregation(aggregation: str | Callable, aggregation_kwargs: dict | None = None) -> Callable:
@@ -167,6 +169,21 @@ def check_aggregation_name(name: str) -> None:
         raise ValueError(
             f"Unknown `aggregation` {name!r}.{hint} Pass one of {sorted(AGGREGATIONS)}, or a function with a rule's "
             "signature."
+        )
+
+
+def _check_result(result: AdvantageResult, aggregation: str | Callable, num_completions: int) -> None:
+    if not isinstance(result, AdvantageResult):
+        raise TypeError(
+            f"The aggregation rule {aggregation!r} returned a {type(result).__name__}. Return an AdvantageResult, e.g. from "
+            "`trl_dara.aggregation.ops.build_result`."
+        )
+    shape = tuple(result.advantages.shape)
+    if shape != (num_completions,) or not result.advantages.isfinite().all():
+        problem = f"of shape {shape}" if shape != (num_completions,) else "that are not finite"
+        raise ValueError(
+            f"The aggregation rule {aggregation!r} returned advantages {problem}. Return one finite advantage for each of "
+            f"the {num_completions} completions, shape ({num_completions},)."
         )
 
 
