@@ -58,12 +58,12 @@ def summary_table(runs: list[Run], histories: dict[str, list[dict]]) -> Table:
     Returns:
         `Table`
     """
-    table = Table("rule", "seed", caption=f"steps to: the mean of {WINDOW} steps reaches it; mean: over all steps")
-    for column in (
-        *(f"steps to {threshold}\nformat" for threshold in THRESHOLDS),
-        "mean\nformat",
-        "mean\ncorrectness",
-    ):
+    table = Table(
+        "rule",
+        "seed",
+        caption=f"Steps until the format reward, averaged over {WINDOW} steps, is at least so high; means over all steps.",
+    )
+    for column in (*(f"steps\nto {threshold}" for threshold in THRESHOLDS), "mean\nformat", "mean\ncorrectness"):
         table.add_column(column, justify="right")
     for run in runs:
         rewards = {channel: channel_series(histories[run.name], "reward", channel) for channel in CHANNELS}
