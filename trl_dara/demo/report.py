@@ -4,6 +4,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.lines import Line2D
 from rich.table import Table
 
 from trl_dara.demo.runs import CHANNELS, Run, channel_series
@@ -103,13 +104,19 @@ def save_figure(runs: list[Run], histories: dict[str, list[dict]], path: Path) -
                 _draw(panel, values, color=f"C{index}", label=rule)
                 if metric == "energy":
                     weights = np.array([channel_series(history, "weight", channel) for history in of_rule])
-                    _draw(panel, values * weights**2, color=f"C{index}", linestyle="--", label=f"{rule} × weight²")
-            panel.set_title(f"{channel}: {title}" if panel is row[0] else title, fontsize=11)
+                    _draw(panel, values * weights**2, color=f"C{index}", linestyle="--", zorder=1)
+            panel.set_title(title, fontsize=11)
             panel.grid(alpha=0.3)
+        row[0].set_ylabel(channel, fontsize=12, fontweight="bold")
+    for upper, lower in axes.T[1:]:  # rewards have ranges of their own; everything else is compared between channels
+        top = max(upper.get_ylim()[1], lower.get_ylim()[1])
+        upper.set_ylim(0, top)
+        lower.set_ylim(0, top)
     for panel in axes[-1]:
         panel.set_xlabel("step")
-    handles, labels = axes[0, -1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    handles, _ = axes[0, 0].get_legend_handles_labels()
+    weighted = Line2D([], [], color="grey", linestyle="--", label="energy × weight²")
+    figure.legend(handles=[*handles, weighted], loc="outside lower center", ncols=len(rules) + 1, frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
