@@ -101,10 +101,9 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             args = MultiRewardGRPOConfig(f"{model_name.split('/')[-1]}-MultiRewardGRPO")
         # A dataclass keeps its defaults as class attributes
         settings = args if isinstance(args, MultiRewardGRPOConfig) else MultiRewardGRPOConfig
-        aggregation = validation.choose_aggregation(
+        self.aggregation = aggregation = validation.choose_aggregation(
             aggregation, settings.aggregation, args.multi_objective_aggregation
         )
-        self.aggregation = aggregation
         self.aggregation_kwargs = validation.choose_aggregation_kwargs(
             aggregation_kwargs, settings.aggregation_kwargs, aggregation, args.scale_rewards
         )
@@ -136,34 +135,16 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self.reward_funcs = self.channels.wrap(self.reward_funcs, lambda: self.state.global_step)
         self.reward_weights = self.channels.weights(step=0)
         self.aggregation_kwargs = validation.complete_aggregation_kwargs(
-            self.aggregation_kwargs, rule, self.channels.names, self.channels.bounds, self.reward_weights.tolist()
-        )
-        # A first call on an empty batch, so that a wrong value of a keyword argument shows now
-        empty = torch.zeros(self.num_generations, len(self.channels.names))  # (N, K)
-        compute_advantages(
-            empty,
-            self.num_generations,
-            self.aggregation,
-            self.reward_weights,
-            completion_lengths=torch.ones(len(empty)),
-            **self.aggregation_kwargs,
+            self.aggregation_kwargs, aggregation, self.channels, self.num_generations
         )
         self.calibration_window = (
             CalibrationWindow(settings.calibration_window) if settings.calibration_window is not None else None
         )
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
-        self._announce(settings.calibration_window if "window" in inspect.signature(rule).parameters else None)
-
-    def _announce(self, window: int | None) -> None:
-        weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
-        self.accelerator.print(validation.batch_plan(self.args, self.rule_name, window, weights))
-        if self.args.generation_batch_size == self.num_generations and self.accelerator.is_main_process:
-            rescue = f"; `{self.rule_name}` calibrates on the last {window} groups instead" if window else ""
-            logger.warning(
-                "One prompt per generation batch: the density within the batch is 0 or 1, and a batch normalisation sees one "
-                f"group{rescue}. For more prompts raise `gradient_accumulation_steps`, `steps_per_generation`, "
-                "`generation_batch_size` or `per_device_train_batch_size`."
-            )
+        window = settings.calibration_window if "window" in inspect.signature(rule).parameters else None
+        self.accelerator.print(validation.batch_plan(args, self.rule_name, window, self.channels))
+        if self.accelerator.is_main_process:
+            validation.warn_about_one_prompt(args, self.rule_name, window)
 
     @property
     def rule_name(self) -> str:

@@ -5,9 +5,17 @@ import logging
 import math
 import numbers
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import datasets
+import torch
 from trl import GRPOConfig
+
+from .aggregation import compute_advantages, get_aggregation
+
+
+if TYPE_CHECKING:
+    from .channels import Channels
 
 
 logger = logging.getLogger(__name__)
@@ -67,28 +75,33 @@ def choose_aggregation_kwargs(
 
 
 def complete_aggregation_kwargs(
-    kwargs: dict, rule: Callable, channel_names: list[str], reward_bounds: list, reward_weights: list[float]
+    kwargs: dict, aggregation: str | Callable, channels: "Channels", num_generations: int
 ) -> dict:
     """
-    Turn mappings by channel name into lists in channel order, and hand the declared bounds to a rule that needs them.
+    Turn mappings by channel name into lists in channel order, hand the declared bounds to a rule that needs them, and
+    call the rule once on an empty batch, so that a wrong value of a keyword argument shows before the first generation.
     """
     kwargs = dict(kwargs)
+    weights = channels.weights(step=0)  # (K,)
     if isinstance(kwargs.get("static_weights"), dict):
-        kwargs["static_weights"] = by_channel(kwargs["static_weights"], channel_names, 1.0, "static_weights")
-    if "reward_bounds" in inspect.signature(rule).parameters:
-        if isinstance(kwargs.get("reward_bounds"), dict):
-            reward_bounds = check_bounds(kwargs["reward_bounds"], channel_names)
+        kwargs["static_weights"] = by_channel(kwargs["static_weights"], channels.names, 1.0, "static_weights")
+    if "reward_bounds" in inspect.signature(get_aggregation(aggregation, kwargs)).parameters:
+        declared = kwargs.get("reward_bounds")
+        bounds = check_bounds(declared, channels.names) if isinstance(declared, dict) else channels.bounds
         missing = [
             name
-            for name, bounds, weight in zip(channel_names, reward_bounds, reward_weights, strict=True)
-            if bounds is None and weight != 0
+            for name, pair, weight in zip(channels.names, bounds, weights.tolist(), strict=True)
+            if pair is None and weight != 0
         ]
         if missing:
             raise ValueError(
                 f"This aggregation rule needs the bounds of every channel, and `reward_bounds` has none for {missing}. Add "
                 f"e.g. `reward_bounds={{'{missing[0]}': [0, 1]}}`, the lowest and the highest possible reward."
             )
-        kwargs["reward_bounds"] = reward_bounds
+        kwargs["reward_bounds"] = bounds
+    empty = torch.zeros(num_generations, len(channels.names))  # (N, K)
+    lengths = torch.ones(num_generations)  # (N,)
+    compute_advantages(empty, num_generations, aggregation, weights, completion_lengths=lengths, **kwargs)
     return kwargs
 
 
@@ -158,19 +171,32 @@ def check_dataset_size(train_dataset, args: GRPOConfig) -> None:
         )
 
 
-def batch_plan(args: GRPOConfig, rule_name: str, calibration_window: int | None, weights: dict[str, float]) -> str:
+def batch_plan(args: GRPOConfig, rule_name: str, window: int | None, channels: "Channels") -> str:
     """
     One line that says what a generation batch is and how rewards are combined.
     """
     prompts = args.generation_batch_size // args.num_generations
     updates = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
-    listed = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
-    window = f" (calibrated on a window of {calibration_window} groups)" if calibration_window else ""
+    weights = zip(channels.names, channels.weights(step=0).tolist(), strict=True)
+    calibration = f" (calibrated on a window of {window} groups)" if window else ""
     return (
         f"Generation batch: {prompts} prompts x {args.num_generations} completions = {args.generation_batch_size} "
         f"completions, {updates:g} optimiser steps each; density in steps of 1/{prompts}. Rewards combined by "
-        f"{rule_name}{window}, reward weights: {listed}."
+        f"{rule_name}{calibration}, reward weights: {', '.join(f'{name} {weight:g}' for name, weight in weights)}."
     )
+
+
+def warn_about_one_prompt(args: GRPOConfig, rule_name: str, window: int | None) -> None:
+    """
+    Say what one prompt per generation batch means, and what raises the number.
+    """
+    if args.generation_batch_size == args.num_generations:
+        rescue = f"; `{rule_name}` calibrates on the last {window} groups instead" if window else ""
+        logger.warning(
+            "One prompt per generation batch: the density within the batch is 0 or 1, and a batch normalisation sees one "
+            f"group{rescue}. For more prompts raise `gradient_accumulation_steps`, `steps_per_generation`, "
+            "`generation_batch_size` or `per_device_train_batch_size`."
+        )
 
 
 def check_resume_step(step: int, args: GRPOConfig) -> None:
