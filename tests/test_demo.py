@@ -71,16 +71,16 @@ def test_finished_runs_are_not_run_again(demo):
     assert {path: path.stat().st_mtime_ns for path in output_dir.glob("*.jsonl")} == logs
 
 
-def test_interrupt_ends_the_children(tmp_path):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_ends_the_children(tmp_path, signal_number):
     command = [*DEMO, "--steps", "1000", "--output_dir", str(tmp_path)]
-    # A session of its own: the interrupt reaches the parent alone, not the children
-    demo = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    demo = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while len(list(tmp_path.glob("*.jsonl"))) < 2:
         assert demo.poll() is None and time.monotonic() < deadline
         time.sleep(0.2)
     children = psutil.Process(demo.pid).children()
-    demo.send_signal(signal.SIGINT)
+    demo.send_signal(signal_number)
     output, _ = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert "Stopped. Finished runs are kept" in output

@@ -10,6 +10,7 @@ that the same command goes on after an interruption. Learning rates differ betwe
 
 import argparse
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,9 @@ RESULTS = Path(__file__).parent / "results"
 
 LEARNING_RATES = {1: 3.5e-5, 4: 7e-5, 16: 1e-4}  # by prompts per generation batch, B
 VARIANTS = {
-    "gdpo": {"rule": "gdpo", "calibration_window": None},
+    "gdpo": {"rule": "gdpo"},
     "dara_sym, per batch": {"rule": "dara_sym", "calibration_window": None},
-    "dara_sym, window 64": {"rule": "dara_sym", "calibration_window": 64},
+    "dara_sym, window": {"rule": "dara_sym", "calibration_window": 64},
 }
 NUM_GENERATIONS = 4
 AVERAGED_GROUPS = 64  # groups over which the format reward is averaged to see whether it has reached 0.8
@@ -54,7 +55,7 @@ def make_runs(groups: int, seeds: list[int]) -> dict[tuple[int, str, int], Run]:
     """
     return {
         (prompts, variant, seed): Run(
-            name=f"{variant.replace(', ', '-').replace(' ', '_')}-B{prompts}-seed{seed}",
+            name=f"B{prompts}_{variant.replace(',', '').replace(' ', '_')}_seed{seed}",
             seed=seed,
             steps=groups // prompts,
             prompts=prompts,
@@ -146,7 +147,7 @@ def decide(results: pd.DataFrame) -> str:
     for prompts in DECISIVE:
         of_batch = results[results["B"] == prompts].pivot(index="seed", columns="variant")
         format_reward, correctness = of_batch["mean_format"], of_batch["mean_correctness"]
-        window, per_batch = "dara_sym, window 64", "dara_sym, per batch"
+        window, per_batch = "dara_sym, window", "dara_sym, per batch"
         wins, seeds = int((format_reward[window] > format_reward[per_batch]).sum()), len(format_reward)
         change = correctness[window].mean() - correctness[per_batch].mean()
         holds = wins >= 0.8 * seeds and change >= -CORRECTNESS_TOLERANCE
@@ -175,6 +176,7 @@ def main() -> None:
     parser.add_argument("--results_dir", type=Path, default=RESULTS, help="folder of the table")
     arguments = parser.parse_args()
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the children too, like Ctrl-C
     runs = make_runs(arguments.groups, arguments.seeds)
     console = Console()
     with Progress(console=console) as progress:

@@ -1,6 +1,7 @@
 """`trl-dara demo`: watch a tiny transformer learn from a dense and a sparse reward, under several rules side by side."""
 
 import os
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,6 +79,7 @@ def run(argv: list[str]) -> int:
     except ValueError as error:
         parser.error(str(error))
     console = Console()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the children too, like Ctrl-C
     try:
         train_and_report(runs, Path(arguments.output_dir), console)
     except RuntimeError as error:
