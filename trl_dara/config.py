@@ -58,6 +58,18 @@ class MultiRewardGRPOConfig(GRPOConfig):
             Longest time in seconds that one call of a reward function may take, after which it counts as failed. Applies
             to async functions and to those marked with `trl_dara.rewards.worker.in_worker_process`; nothing can stop
             another sync function.
+
+        > Parameters that control which groups are trained on
+
+        group_filter (`str`, *optional*, defaults to `"none"`):
+            Generate further prompts until the batch consists of informative groups (dynamic sampling): `"any"`, groups
+            in which some channel with a non-zero weight varies; `"sum"`, in which the weighted sum of the rewards
+            varies; or channel names separated by commas, of which one varies. Groups that are still missing after
+            `group_filter_max_rounds` are filled with others. Needs a `train_dataset` that is neither streamed nor has
+            images, and whole groups on each process. TRL's own metrics (`rewards/{name}/mean`, `completions/...`)
+            average over all that was generated, `channels/...` over what is trained on.
+        group_filter_max_rounds (`int`, *optional*, defaults to `3`):
+            Largest number of rounds of generation for one batch, the first included.
     """
 
     _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + _DICT_FIELDS
@@ -113,13 +125,24 @@ class MultiRewardGRPOConfig(GRPOConfig):
             "choices": ["raise", "skip"],
         },
     )
-
     reward_timeout: float | None = field(
         default=None,
         metadata={
             "help": "Longest time in seconds that one call of a reward function may take, after which it counts as failed. "
             "Applies to async functions and to those marked with `in_worker_process`."
         },
+    )
+    group_filter: str = field(
+        default="none",
+        metadata={
+            "help": "Generate further prompts until the batch consists of informative groups: 'any', groups in which "
+            "some channel with a non-zero weight varies; 'sum', in which the weighted sum of the rewards varies; or "
+            "channel names separated by commas, of which one varies; 'none' trains on every group."
+        },
+    )
+    group_filter_max_rounds: int = field(
+        default=3,
+        metadata={"help": "Largest number of rounds of generation for one batch, the first included."},
     )
 
     def __post_init__(self):
@@ -148,6 +171,11 @@ class MultiRewardGRPOConfig(GRPOConfig):
             raise ValueError(
                 f"`calibration_window` is {self.calibration_window!r}. Pass the number of groups to calibrate on, at least "
                 "1, or None for the current batch only."
+            )
+        if not isinstance(self.group_filter_max_rounds, int) or self.group_filter_max_rounds < 1:
+            raise ValueError(
+                f"`group_filter_max_rounds` is {self.group_filter_max_rounds!r}. Pass the number of rounds of generation "
+                "for one batch, at least 1."
             )
         super().__post_init__()
 
