@@ -1,4 +1,7 @@
-"""What a checkpoint holds beside TRL's own files: the calibration window and the names of the channels."""
+"""
+What a checkpoint holds beside TRL's own files: the calibration window, the position of the group filter, and the names
+of the channels.
+"""
 
 import json
 import logging
@@ -7,6 +10,7 @@ from pathlib import Path
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .calibration import CalibrationWindow
+from .group_filter import GroupFilter
 
 
 logger = logging.getLogger(__name__)
@@ -14,16 +18,30 @@ logger = logging.getLogger(__name__)
 STATE_FILE = "trl_dara_state.json"
 
 
-def save_state(checkpoint: Path, channel_names: list[str], window: CalibrationWindow | None) -> None:
+def save_state(
+    checkpoint: Path,
+    channel_names: list[str],
+    window: CalibrationWindow | None,
+    group_filter: GroupFilter | None = None,
+) -> None:
     """
     Write the state into a checkpoint folder, which is created if need be.
     """
     checkpoint.mkdir(parents=True, exist_ok=True)
-    state = {"channels": channel_names, "calibration_window": None if window is None else window.state_dict()}
+    state = {
+        "channels": channel_names,
+        "calibration_window": None if window is None else window.state_dict(),
+        "refill": None if group_filter is None else group_filter.refill.state_dict(),
+    }
     (checkpoint / STATE_FILE).write_text(json.dumps(state, allow_nan=False))
 
 
-def load_state(checkpoint: Path, channel_names: list[str], window: CalibrationWindow | None) -> None:
+def load_state(
+    checkpoint: Path,
+    channel_names: list[str],
+    window: CalibrationWindow | None,
+    group_filter: GroupFilter | None = None,
+) -> None:
     """
     Continue from the state in a checkpoint folder.
 
@@ -42,6 +60,8 @@ def load_state(checkpoint: Path, channel_names: list[str], window: CalibrationWi
         )
     if window is not None and state["calibration_window"] is not None:
         window.load_state_dict(state["calibration_window"])
+    if group_filter is not None and state["refill"] is not None:
+        group_filter.refill.load_state_dict(state["refill"])
 
 
 def last_complete_checkpoint(output_dir: str) -> str | None:

@@ -18,9 +18,11 @@ from .calibration import CalibrationWindow
 from .channels import Channels
 from .completions_table import empty_rows, evaluation_table, replace_last
 from .config import MultiRewardGRPOConfig
+from .group_filter import GroupFilter
 from .metrics import channel_metrics
 from .model_card import rewards_section
 from .rewards.contract import check_reward_contract, columns_by_dataset
+from .rollout import Rollout
 from .state import load_state, save_state
 
 
@@ -140,6 +142,11 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self.calibration_window = (
             CalibrationWindow(settings.calibration_window) if settings.calibration_window is not None else None
         )
+        self.group_filter = (
+            GroupFilter(args, self.channels.names, train_dataset, self.accelerator, self._tokenizer.pad_token_id)
+            if settings.group_filter != "none"
+            else None
+        )
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
         window = settings.calibration_window if "window" in inspect.signature(rule).parameters else None
         self.accelerator.print(validation.batch_plan(args, self.rule_name, window, self.channels))
@@ -165,16 +172,27 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         return self._gathered_rewards
 
     def _generate_and_score_completions(self, inputs):
-        self._logs = self._logs_by_mode[self._mode]
+        mode = self._mode
         self.reward_weights = self.channels.weights(self.state.global_step)
-        output = super()._generate_and_score_completions(inputs)
-        rewards = self._take_rewards(len(inputs))  # (N, K)
-        self._completion_lengths = self.accelerator.gather(output["completion_mask"].sum(dim=1))  # (N,)
-        result = self._compute_advantages(rewards)
+        if mode == "train" and self.group_filter is not None:
+            rollout = self.group_filter(inputs, self._generate_round, self.reward_weights)
+        else:
+            rollout = self._generate_round(inputs, self._logs_by_mode[mode])
+        self._logs = self._logs_by_mode[mode] = rollout.table
+        for key, value in rollout.metrics.items():
+            self._metrics[mode][key].append(value)
+        self._completion_lengths = self.accelerator.gather(rollout.batch["completion_mask"].sum(dim=1))  # (N,)
+        result = self._compute_advantages(rollout.rewards)
         start = self.accelerator.process_index * len(inputs)
-        output["advantages"] = result.advantages[start : start + len(inputs)]  # (n,)
-        self._log_channels(rewards, result)
-        return output
+        rollout.batch["advantages"] = result.advantages[start : start + len(inputs)]  # (n,)
+        self._log_channels(rollout.rewards, result)
+        return rollout.batch
+
+    def _generate_round(self, inputs, table: dict) -> Rollout:
+        """TRL's own generation and scoring of one batch, with its rows added to `table`."""
+        self._logs = table
+        batch = super()._generate_and_score_completions(inputs)
+        return Rollout(batch, self._take_rewards(len(inputs)), table)
 
     def _take_rewards(self, num_local: int) -> torch.Tensor:
         """The rewards that TRL gathered in this call, checked: we stop rather than train on something else."""
@@ -244,13 +262,13 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         # Before TRL's files: `trainer_state.json`, written last, then marks a complete checkpoint
         if self.args.should_save:
             checkpoint = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            save_state(checkpoint, self.reward_func_names, self.calibration_window)
+            save_state(checkpoint, self.reward_func_names, self.calibration_window, self.group_filter)
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            load_state(Path(checkpoint), self.reward_func_names, self.calibration_window)
+            load_state(Path(checkpoint), self.reward_func_names, self.calibration_window, self.group_filter)
             validation.check_resume_step(self.state.global_step, self.args)
 
     def create_model_card(self, *args, **kwargs):
