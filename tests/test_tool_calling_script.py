@@ -1,0 +1,67 @@
+import pytest
+from datasets import Dataset
+
+from train_scripts import tool_calling
+
+
+CPU = "--use_cpu --bf16 False --gradient_checkpointing False --report_to none --save_strategy no --logging_steps 1"
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Four prompts of one model answer, in a parquet file."""
+    prompt = [{"role": "user", "content": "one two three"}]
+    truth = '<think> Count. </think>\n<tool_call>\n{"name": "count", "parameters": {"to": 3}}\n</tool_call>'
+    path = tmp_path / "rows.parquet"
+    Dataset.from_list([{"prompt": prompt, "ground_truth": truth}] * 4).to_parquet(path)
+    return path
+
+
+def test_the_script_trains_an_adapter_with_three_rewards(tiny_model, rows, tmp_path):
+    output_dir = tmp_path / "out"
+    trainer = tool_calling.main(
+        *tool_calling.parse(
+            f"--model_name_or_path {tiny_model} --dataset_path {rows} --output_dir {output_dir} --think_length {CPU} "
+            "--eval_dataset_path {rows} --eval_strategy steps --eval_steps 1 --num_generations 2 "
+            "--per_device_train_batch_size 4 --per_device_eval_batch_size 4 --max_completion_length 4 --max_steps 1 "
+            "--use_peft --lora_target_modules q_proj v_proj".replace("{rows}", str(rows)).split()
+        )
+    )
+    first, evaluation = trainer.state.log_history[:2]
+    # Four tokens of a random model are no tool call: the lowest reward everywhere, so no group is active.
+    for name, lowest in [("tool_format_reward", 0), ("tool_correctness_reward", -3), ("think_length_reward", 0)]:
+        assert first[f"rewards/{name}/mean"] == evaluation[f"eval_rewards/{name}/mean"] == lowest
+        assert first[f"channels/{name}/density"] == 0
+        assert first[f"channels/{name}/saturation"] == 0  # the bounds are declared
+    assert (output_dir / "adapter_model.safetensors").exists()
+
+
+def test_bounds_of_the_user_win(tiny_model, rows, tmp_path):
+    trainer = tool_calling.main(
+        *tool_calling.parse(
+            f"--model_name_or_path {tiny_model} --dataset_path {rows} --output_dir {tmp_path / 'out'} {CPU} "
+            "--num_generations 2 --per_device_train_batch_size 2 --max_completion_length 4 --max_steps 1".split()
+            + ["--reward_bounds", '{"tool_correctness_reward": [-6, 6]}']
+        )
+    )
+    first = trainer.state.log_history[0]
+    assert first["channels/tool_correctness_reward/saturation"] == 0.25
+    assert "channels/tool_format_reward/saturation" not in first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--dataset_path rows.parquet", "`model_name_or_path` is not set"),
+        ("--model_name_or_path gpt2", "`dataset_path` is not set"),
+        (
+            "--model_name_or_path gpt2 --dataset_path rows.parquet --max_prompt_length 9",
+            "`max_prompt_length` does not exist",
+        ),
+        ("--model_name_or_path gpt2 --dataset_path rows.parquet --num_processes 2", "before the script's name"),
+    ],
+)
+def test_wrong_options_of_the_script_end_it_with_a_sentence(options, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        tool_calling.parse(options.split())
+    assert message in capsys.readouterr().err

@@ -1,0 +1,182 @@
+# /// script
+# dependencies = [
+#     "trl-dara",
+# ]
+# ///
+
+"""
+Train a model to call tools, on the data and with the rewards of ToolRL (https://huggingface.co/papers/2504.13958):
+format (0 or 1) and correctness of the calls (-3 to 3).
+
+The data are `dataset/rlla_4k/train.parquet` and `test.parquet` of https://github.com/qiancheng0/ToolRL.
+
+# Full training, as in the paper on DARA: 512 prompts times 4 completions per generation, 4 updates of 512 completions each
+```bash
+accelerate launch -m train_scripts.tool_calling \
+    --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct \
+    --dataset_path train.parquet \
+    --aggregation dara_asym \
+    --num_generations 4 \
+    --per_device_train_batch_size 16 \
+    --gradient_accumulation_steps 32 \
+    --steps_per_generation 128 \
+    --max_completion_length 1024 \
+    --learning_rate 1.0e-6 \
+    --lr_scheduler_type constant \
+    --max_steps 400 \
+    --use_vllm \
+    --vllm_mode colocate \
+    --log_completions \
+    --output_dir outputs/Qwen2.5-1.5B-ToolRL
+```
+
+# LoRA
+```bash
+accelerate launch -m train_scripts.tool_calling \
+    --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct \
+    --dataset_path train.parquet \
+    --num_generations 8 \
+    --per_device_train_batch_size 8 \
+    --gradient_accumulation_steps 8 \
+    --max_completion_length 512 \
+    --learning_rate 1.0e-5 \
+    --max_steps 400 \
+    --use_peft \
+    --lora_r 32 \
+    --lora_alpha 64 \
+    --output_dir outputs/Qwen2.5-1.5B-ToolRL-LoRA
+```
+
+`python -m train_scripts.smoke` runs this script on a machine without a GPU.
+"""
+
+import sys
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ScriptArguments:
+    """
+    Script arguments for the tool-calling training script.
+
+    Args:
+        dataset_path (`str`, *optional*):
+            Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with the columns of
+            ToolRL.
+        dataset_split (`str`, *optional*, defaults to `"train"`):
+            Split of a folder or Hub data set.
+        eval_dataset_path (`str`, *optional*):
+            Evaluation data, a parquet file of the same kind; needed with `eval_strategy`.
+        think_length (`bool`, *optional*, defaults to `False`):
+            Whether to add a third reward: 1 if the think block has at most 16 words, else 0.
+    """
+
+    dataset_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with the "
+            "columns of ToolRL."
+        },
+    )
+    dataset_split: str = field(default="train", metadata={"help": "Split of a folder or Hub data set."})
+    eval_dataset_path: str | None = field(
+        default=None,
+        metadata={"help": "Evaluation data, a parquet file of the same kind; needed with `eval_strategy`."},
+    )
+    think_length: bool = field(
+        default=False,
+        metadata={"help": "Whether to add a third reward: 1 if the think block has at most 16 words, else 0."},
+    )
+
+    def __post_init__(self):
+        if self.dataset_path is None:
+            raise ValueError(
+                "`dataset_path` is not set. Pass a parquet file, a folder or a Hub id, e.g. `dataset/rlla_4k/train.parquet` "
+                "of https://github.com/qiancheng0/ToolRL."
+            )
+
+
+def main(script_args, training_args, model_args):
+    from trl import get_peft_config, get_quantization_config
+
+    from trl_dara import MultiRewardGRPOTrainer
+    from trl_dara.data.toolrl import load_toolrl
+    from trl_dara.rewards import think_length_reward, tool_correctness_reward, tool_format_reward
+
+    reward_funcs = [tool_format_reward, tool_correctness_reward]
+    reward_bounds = {"tool_format_reward": [0, 1], "tool_correctness_reward": [-3, 3]}
+    if script_args.think_length:
+        reward_funcs.append(think_length_reward)
+        reward_bounds["think_length_reward"] = [0, 1]
+    if training_args.reward_bounds is None:
+        training_args.reward_bounds = reward_bounds
+
+    training_args.model_init_kwargs = {
+        "revision": model_args.model_revision,
+        "trust_remote_code": training_args.trust_remote_code,
+        "attn_implementation": model_args.attn_implementation,
+        "dtype": model_args.dtype,
+        **(training_args.model_init_kwargs or {}),
+    }
+    train_dataset = load_toolrl(script_args.dataset_path, script_args.dataset_split)
+    eval_dataset = load_toolrl(script_args.eval_dataset_path) if script_args.eval_dataset_path else None
+
+    trainer = MultiRewardGRPOTrainer(
+        model=model_args.model_name_or_path,
+        reward_funcs=reward_funcs,
+        args=training_args,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        quantization_config=get_quantization_config(model_args),
+        peft_config=get_peft_config(model_args),
+    )
+    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+    trainer.accelerator.print("Training completed.")
+
+    trainer.save_model(training_args.output_dir)
+    trainer.accelerator.print(f"Model saved to {training_args.output_dir}.")
+    if training_args.push_to_hub:
+        trainer.push_to_hub()
+        trainer.accelerator.print(f"Model pushed to https://huggingface.co/{trainer.hub_model_id}.")
+    trainer.end()  # finishes the trackers and the process group
+    return trainer
+
+
+def make_parser(prog: str = "python -m train_scripts.tool_calling"):
+    from trl import ModelConfig, TrlParser
+
+    from trl_dara import MultiRewardGRPOConfig
+
+    return TrlParser(
+        (ScriptArguments, MultiRewardGRPOConfig, ModelConfig),
+        prog=prog,
+        usage=f"{prog} [--config recipe.yaml] [--option value ...]",
+        allow_abbrev=False,
+    )
+
+
+def parse(argv: list[str]) -> list:
+    """
+    Read the options; ends the program with one sentence when one is wrong.
+
+    Args:
+        argv (`list[str]`):
+            Command-line arguments.
+
+    Returns:
+        `list`: the [`ScriptArguments`], [`~trl_dara.MultiRewardGRPOConfig`] and [`~trl.ModelConfig`].
+    """
+    from trl_dara.cli.options import build, read_options
+
+    parser = make_parser()
+    dataclass_types = list(parser.dataclass_types)
+    namespace, launch_args = read_options(parser, argv)
+    if launch_args:
+        parser.error(f"Give the options of `accelerate launch` before the script's name: {' '.join(launch_args)}")
+    if namespace.model_name_or_path is None:
+        parser.error("`model_name_or_path` is not set. Give the model to train: a folder, or a name on the Hub.")
+    return [build(parser, namespace, dataclass_type) for dataclass_type in dataclass_types]
+
+
+if __name__ == "__main__":
+    main(*parse(sys.argv[1:]))
