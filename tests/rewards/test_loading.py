@@ -148,7 +148,10 @@ def test_single_entry_is_one_reward():
         ("own_package.reward.brevity", ["no module 'own_package.reward'"]),
         ("own_rewards.brevety", ["no function 'brevety'", "Did you mean 'brevity'", "judge", "number_of_calls"]),
         ("own_rewards.py:brevety", ["no function 'brevety'", "Did you mean 'brevity'", "judge"]),
-        ("own_rewards.py", ["names no function", "`own_rewards.py:function`", "'brevity', 'judge', 'number_of_calls'"]),
+        (
+            "own_rewards.py",
+            ["names no function", "`own_rewards.py:function`", "'brevity', 'judge', 'number_of_calls'"],
+        ),
         ("nowhere.py:brevity", ["no Python file", "nowhere.py"]),
         ("folder:brevity", ["no Python file"]),
         ("own_rewards.Scorer", ["is a type, not a function", "instance"]),
@@ -156,7 +159,10 @@ def test_single_entry_is_one_reward():
         ("", ["no built-in reward function ''"]),
         ({"path": "own_rewards.brevity", "kwargs": {"scael": 2}}, ["does not take ['scael']", "'scale'"]),
         ("get_soft_overlong_punishment", ["needs ['max_completion_len', 'soft_punish_cache']"]),
-        ({"path": "get_cosine_scaled_reward", "kwargs": {"max_length": 2}}, ["does not take ['max_length']", "max_len"]),
+        (
+            {"path": "get_cosine_scaled_reward", "kwargs": {"max_length": 2}},
+            ["does not take ['max_length']", "max_len"],
+        ),
         ({"path": "own_rewards.brevity", "wieght": 2}, ["['wieght']", "'path', 'name', 'weight', 'kwargs'"]),
         ({"name": "think_format_reward"}, ["has no `path`"]),
         ({"path": 3}, ["`path`", "3"]),
@@ -177,7 +183,9 @@ def test_error_says_what_came_and_what_exists(working_folder, entry, says):
 
 
 def test_error_inside_the_module_is_not_hidden(working_folder):
-    (working_folder / "own_broken.py").write_text("import a_missing_package\n\n\ndef reward(completions, **kwargs): ...\n")
+    (working_folder / "own_broken.py").write_text(
+        "import a_missing_package\n\n\ndef reward(completions, **kwargs): ...\n"
+    )
     for path in ("own_broken.reward", "own_broken.py:reward", "own_broken.py:reward"):
         with pytest.raises(ModuleNotFoundError, match="a_missing_package"):
             load(path)

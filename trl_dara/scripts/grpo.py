@@ -131,6 +131,29 @@ def get_split(dataset, script_args: ScriptArguments, option: str):
     return dataset[split]
 
 
+def checkpoint_to_resume(trainer) -> str | bool | None:
+    """
+    Choose the checkpoint to resume from.
+
+    Args:
+        trainer ([`MultiRewardGRPOTrainer`]):
+            With the setting `resume_from_checkpoint`: a folder, or true (in YAML `true`, on the command line `True` or
+            `true`) for the last complete checkpoint in `output_dir`.
+
+    Returns:
+        `str`, `bool` or `None`: the argument of [`~transformers.Trainer.train`].
+    """
+    from trl_dara.state import last_complete_checkpoint
+
+    given, output_dir = trainer.args.resume_from_checkpoint, trainer.args.output_dir
+    if str(given).lower() != "true":
+        return given
+    checkpoint = last_complete_checkpoint(output_dir)
+    if checkpoint is None:
+        trainer.accelerator.print(f"There is no complete checkpoint in {output_dir}: training starts anew.")
+    return checkpoint
+
+
 def main(script_args, training_args, model_args, dataset_args):
     from trl import get_peft_config, get_quantization_config
 
@@ -156,7 +179,7 @@ def main(script_args, training_args, model_args, dataset_args):
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
-    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint_to_resume(trainer))
     trainer.accelerator.print("Training completed.")
 
     trainer.save_model(training_args.output_dir)
