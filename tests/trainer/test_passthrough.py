@@ -338,3 +338,25 @@ def test_environment(tiny_model, tmp_path, calling_tokenizer):
     assert trainer.reward_weights.tolist() == [1, 2]
     assert train_logs(trainer)[0]["rewards/Room/mean"] > 0
     assert trainer.batches[0].result.channel_advantages[:, 1].any()
+
+
+class Corridor(Room):
+    """An environment that leaves the reward to others: TRL scores a rollout only in exactly the class that rewards it."""
+
+    get_reward = None
+
+
+def test_several_environments(tiny_model, tmp_path, calling_tokenizer):
+    dataset = conversations().add_column("environment", ["room", "corridor"] * (len(PROMPTS) // 2))
+    trainer = train_and_check(
+        tiny_model,
+        tmp_path,
+        [on_messages(digest)],
+        train_dataset=dataset,
+        processing_class=calling_tokenizer,
+        environment_factory={"room": Room, "corridor": Corridor},
+        **LONG_ENOUGH,
+    )
+    assert trainer.reward_func_names == ["digest", "Room"]
+    coverage = [entry["channels/Room/coverage"] for entry in train_logs(trainer)]
+    assert any(0 < share < 1 for share in coverage)
