@@ -43,7 +43,8 @@ def corr_grpo(
     directions = torch.where(lengths > 0, groups.advantages / lengths, 0)  # (B, G, K)
     # The sum over all pairs of correlations is the squared length of the sum of the unit vectors
     agreement = (reward_weights.sign() * directions).sum(dim=-1).square().sum(dim=1)  # (B,)
-    centred = groups.advantages * (groups.std + eps).unsqueeze(1)  # (B, G, K)
-    contributions = reward_weights * centred / agreement.clamp(min=floor).sqrt().view(-1, 1, 1)  # (B, G, K)
+    centred = groups.contributions * (groups.std + eps).unsqueeze(1)  # (B, G, K), u (r - mean)
+    limit = torch.finfo(rewards.dtype).max / rewards.shape[-1]  # keeps the sum finite
+    contributions = (centred / agreement.clamp(min=floor).sqrt().view(-1, 1, 1)).clamp(-limit, limit)  # (B, G, K)
     scores = contributions.sum(dim=-1)  # (B, G)
     return build_result(groups, advantages=scores, scores=scores, contributions=contributions)

@@ -51,9 +51,10 @@ def grpo(
     # Summing equal rewards may round differently from row to row, and a missing score changes the sum: a group in which
     # no channel varies has nothing to compare.
     live = groups.live.unsqueeze(-1)  # (B, 1)
+    centred = groups.contributions * (groups.std + eps).unsqueeze(1)  # (B, G, K), u (r - mean)
     return build_result(
         groups,
         advantages=torch.where(live, advantages, 0).nan_to_num(),
-        scores=(reward_weights * filled).sum(dim=-1).clamp(-largest, largest),
-        contributions=reward_weights * groups.advantages * (groups.std + eps).unsqueeze(1),  # u (r - mean)
+        scores=(reward_weights * filled).clamp(-largest, largest).sum(dim=-1).clamp(-largest, largest),
+        contributions=centred.clamp(-largest, largest),
     )
