@@ -311,7 +311,7 @@ def test_a_checkpoint_made_without_the_filter_starts_it_at_the_beginning(tiny_mo
         ),
         (
             {},
-            Dataset.from_dict({"prompt": ["the cat"] * 8, "image": ["cat.png"] * 8}),
+            make_dataset([True] * 8).add_column("image", ["cat.png"] * 8),
             r"does not support images, but `train_dataset` has the columns \['image'\]",
         ),
     ],
