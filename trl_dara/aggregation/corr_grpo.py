@@ -11,9 +11,10 @@ def corr_grpo(
     r"""
     The centred weighted sum of the rewards, divided by what their correlations in the group let the sum vary.
 
-    `advantage = sum_k u_k (r_k - mean r_k) / sqrt(max(floor, sum_kl corr_kl))`, with `corr_kl` the Pearson correlations
-    of `sign(u_k) r_k` and `sign(u_l) r_l` over the completions of the group and both sums over the channels with a
-    non-zero user weight that vary in it. `K` independent channels divide by `sqrt(K)`, identical ones by `K`.
+    `advantage = sum_k u_k (r_k - mean r_k) / sqrt(max(floor, sum_kl corr_kl))`, with `corr_kl` the Pearson
+    correlations of `sign(u_k) r_k` and `sign(u_l) r_l` over the completions of the group and both sums over the
+    channels with a non-zero user weight that vary in it. `K` independent channels divide by `sqrt(K)`, identical ones
+    by `K`.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):
@@ -25,14 +26,14 @@ def corr_grpo(
         floor (`float`, *optional*, defaults to `1e-2`):
             Smallest sum of correlations that is divided by, > 0: an advantage is at most 10 times the centred sum.
 
-    When to use it: rewards on one scale that say much the same, so that adding one more should not raise the size of the
-    update. What it costs: as for `grpo`, the scale of the values decides; the rewards are not divided by their spread, so
-    the advantages are as large as the rewards and one learning rate does not compare this rule with others. Correlations
-    of few completions are noisy.
+    When to use it: rewards on one scale that say much the same, so that adding one more should not raise the size of
+    the update. What it costs: as for `grpo`, the scale of the values decides; the rewards are not divided by their
+    spread, so the advantages are as large as the rewards and one learning rate does not compare this rule with others.
+    Correlations of few completions are noisy.
 
     A group in which no channel varies gets exactly 0; one channel that varies gives `u_k (r_k - mean r_k)`. Exactly
-    opposed rewards have a sum of correlations of 0: the public description's floor of 1e-6 then multiplies what is left
-    of the sum by 1000, hence the larger default here.
+    opposed rewards have a sum of correlations of 0: the public description's floor of 1e-6 then multiplies what is
+    left of the sum by 1000, hence the larger default here.
 
     Source: the public description of CorrGRPO, pass `floor=1e-6` for its value.
     """

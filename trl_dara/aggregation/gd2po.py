@@ -23,28 +23,22 @@ def gd2po_hard(
     share of group `i` that is kept; 0 for a dropped completion.
 
     Args:
-        rewards (`torch.Tensor` of shape `(B, G, K)`):
-            Rewards, NaN where not scored.
-        reward_weights (`torch.Tensor` of shape `(K,)`):
-            The user's weights, which may flip a sign before conflicts are looked for.
-        eps (`float`, *optional*, defaults to `1e-4`):
-            Added to the group and to the batch standard deviation.
+        rewards, reward_weights, eps:
+            As for [`gdpo`]. A negative weight flips the sign before conflicts are looked for.
         kappa_before_norm (`bool`, *optional*, defaults to `False`):
-            Multiply `S` by `kappa` before the batch normalisation, as the authors' code does, not after it.
+            Multiply `S` by `kappa` before the batch normalisation, as the authors' code, not after it.
         batch_norm, completion_lengths (*optional*):
             As for [`gdpo`], over the kept completions. The authors' code normalises over their tokens.
 
-    When to use it: rewards that contradict each other on many completions. What it costs: the signal of what is dropped,
-    which with many or opposed channels is most. Kept scores need not sum to 0 in a group, so a group without signal gets
-    a small advantage. Fewer than two kept completions give zeros. The loss still averages over all completions.
-    `result.kept` and `result.kappa` tell what happened.
+    When to use it: rewards that contradict each other on many completions. What it costs: the signal of what is
+    dropped, which with many or opposed channels is most. Kept scores need not sum to 0 in a group, so a group without
+    signal gets a small advantage. Fewer than two kept completions give zeros. The loss still averages over all
+    completions. `result.kept` and `result.kappa` tell what happened.
 
     Source: [GD2PO](https://huggingface.co/papers/2606.16771); `kappa` last, as in Table 5 of the DARA paper.
     """
-    options = {"kappa_before_norm": kappa_before_norm, "batch_norm": batch_norm}
-    return gd2po_snr(
-        rewards, reward_weights, eps=eps, threshold=math.inf, completion_lengths=completion_lengths, **options
-    )
+    shared = {"eps": eps, "batch_norm": batch_norm, "completion_lengths": completion_lengths}
+    return gd2po_snr(rewards, reward_weights, threshold=math.inf, kappa_before_norm=kappa_before_norm, **shared)
 
 
 def gd2po_snr(
@@ -58,7 +52,8 @@ def gd2po_snr(
     completion_lengths: torch.Tensor | None = None,
 ) -> AdvantageResult:
     r"""
-    [`gd2po_hard`] that drops a completion in conflict only if its channels nearly cancel: `|sum c| / sum |c| < threshold`.
+    [`gd2po_hard`] that drops a completion in conflict only if its channels nearly cancel: `|sum c| / sum |c| <
+    threshold`.
 
     `threshold` (`float`, *optional*, defaults to `0.8`) is 0.8 in the authors' scripts, 0.2 in their configuration; 0
     drops nothing, infinity whatever is in conflict. Everything else is as in [`gd2po_hard`].
@@ -76,9 +71,8 @@ def gd2po_snr(
     if kappa_before_norm:
         contributions = kappa.view(-1, 1, 1) * contributions  # (B, G, K)
     scores = contributions.sum(dim=-1)  # (B, G)
-    advantages = normalize_batch(scores, kept, eps, counts=counts)  # (B, G)
-    if not kappa_before_norm:
-        advantages = kappa.unsqueeze(-1) * advantages  # (B, G)
+    normalized = normalize_batch(scores, kept, eps, counts=counts)  # (B, G)
+    advantages = normalized if kappa_before_norm else kappa.unsqueeze(-1) * normalized  # (B, G)
     result = build_result(groups, advantages=advantages, scores=scores, contributions=contributions)
     result.kept, result.kappa = kept.flatten(), kappa  # (N,), (B,)
     return result

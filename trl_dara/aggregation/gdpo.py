@@ -16,12 +16,12 @@ def gdpo(
     Group reward-decoupled normalisation: each channel is normalised within its group, the sum is normalised over the
     batch.
 
-    `S = sum_k u_k A_k`, `advantage = (S - mean S) / (std S + eps)`. Every channel has the same say in a group in which it
-    varies, whatever the scale of its values; a channel that varies in few groups has little say over the batch. The
+    `S = sum_k u_k A_k`, `advantage = (S - mean S) / (std S + eps)`. Every channel has the same say in a group in which
+    it varies, whatever the scale of its values; a channel that varies in few groups has little say over the batch. The
     baseline of the other decoupled rules.
 
-    Equal to TRL's `multi_objective_aggregation="normalize_then_sum"` wherever no group is constant; in a constant group
-    TRL normalises the rounding error, here it contributes exactly 0. verl and the tool-calling code of the GDPO
+    Equal to TRL's `multi_objective_aggregation="normalize_then_sum"` wherever no group is constant; in a constant
+    group TRL normalises the rounding error, here it contributes exactly 0. verl and the tool-calling code of the GDPO
     repository take mean and standard deviation over tokens instead of completions: `batch_norm="token"`.
 
     Args:
@@ -33,8 +33,8 @@ def gdpo(
             Added to the group and to the batch standard deviation.
         batch_norm (`str`, *optional*, defaults to `"completion"`):
             `"completion"`, or `"token"`: each completion counts as often as it has tokens. Long completions then weigh
-            more, and a group in which nothing varies gets a non-zero advantage. For comparisons with verl, which divides
-            by `sqrt(var + 1e-8)` where this divides by `std + eps`.
+            more, and a group in which nothing varies gets a non-zero advantage. For comparisons with verl, which
+            divides by `sqrt(var + 1e-8)` where this divides by `std + eps`.
         completion_lengths (`torch.Tensor` of shape `(N,)`, *optional*):
             Tokens per completion, for `batch_norm="token"`.
 

@@ -7,8 +7,9 @@ def mo_grpo(rewards: torch.Tensor, reward_weights: torch.Tensor, *, eps: float =
     r"""
     Each channel is normalised within its group and the sum is the advantage: `sum_k u_k A_k`.
 
-    Without a batch normalisation the scale of the advantages depends on the number of active channels, so one learning
-    rate does not compare this rule with `gdpo` or `dara_*`.
+    When to use it: to see what the batch normalisation of `gdpo` does, or where batches are too small for one. What it
+    costs: without a batch normalisation the scale of the advantages depends on the number of active channels, so one
+    learning rate does not compare this rule with `gdpo` or `dara_*`.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):

@@ -119,10 +119,10 @@ def standardize(
     `(values - mean) / (std + eps)` along one dimension, with the sample standard deviation over the entries that are
     not NaN.
 
-    Constant values give exactly 0. A plain float32 mean differs from the values by a rounding error, which the division
-    by a tiny `std + eps` turns into an advantage of up to 0.2; here the values are first mapped from their range to
-    [-1, 1], so that squares of huge or tiny rewards neither overflow nor vanish. The map takes the extremes to exactly
-    -1 and 1 and the negated values to the exact negative, so opposed rewards cancel without a residue.
+    Constant values give exactly 0. A plain float32 mean differs from the values by a rounding error, which the
+    division by a tiny `std + eps` turns into an advantage of up to 0.2; here the values are first mapped from their
+    range to [-1, 1], so that squares of huge or tiny rewards neither overflow nor vanish. The map takes the extremes
+    to exactly -1 and 1 and the negated values to the exact negative, so opposed rewards cancel without a residue.
 
     Args:
         values (`torch.Tensor`):
@@ -168,9 +168,9 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
     """
     Normalise each channel within each group.
 
-    Activity is decided on the raw rewards, `max > min`. The paper's test `sum |A| > 1e-8` comes on top, and leaves out a
-    channel whose spread vanishes beside `eps`; alone it counts about half of all constant float32 groups as active at
-    G = 8.
+    Activity is decided on the raw rewards, `max > min`. The paper's test `sum |A| > 1e-8` comes on top, and leaves out
+    a channel whose spread vanishes beside `eps`; alone it counts about half of all constant float32 groups as active
+    at G = 8.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):
@@ -183,8 +183,8 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
     Returns:
         [`GroupStatistics`]
     """
-    # Groups side by side in memory: reducing over the first dimension is several times faster than over the middle one,
-    # and the same bits come out for any layout of the input
+    # Groups side by side in memory: reducing over the first dimension is several times faster than over the middle
+    # one, and the same bits come out for any layout of the input
     rewards = rewards.transpose(0, 1).contiguous()  # (G, B, K)
     steering = reward_weights != 0  # (K,)
     scored = (~rewards.isnan() & steering).any(dim=-1)  # (G, B)

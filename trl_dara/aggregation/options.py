@@ -33,8 +33,8 @@ def token_counts(
     num_completions = rewards.shape[0] * rewards.shape[1]
     if completion_lengths is None:
         raise ValueError(
-            "`batch_norm='token'` needs `completion_lengths`, the number of tokens of each completion, and got none. Pass "
-            f"a tensor of shape ({num_completions},)."
+            "`batch_norm='token'` needs `completion_lengths`, the number of tokens of each completion, and got none. "
+            f"Pass a tensor of shape ({num_completions},)."
         )
     counts = torch.as_tensor(completion_lengths).to(rewards)
     if counts.shape != (num_completions,) or not (counts >= 0).all():
@@ -66,8 +66,8 @@ def steering_bounds(
     bounds = [None] * num_channels if reward_bounds is None else reward_bounds
     if not isinstance(bounds, (list, tuple)) or len(bounds) != num_channels:
         raise ValueError(
-            f"`reward_bounds` is {reward_bounds!r}, but there are {num_channels} channels. Pass a list with (low, high) for "
-            "each channel, in channel order."
+            f"`reward_bounds` is {reward_bounds!r}, but there are {num_channels} channels. Pass a list with (low, high) "
+            "for each channel, in channel order."
         )
     for index, (pair, steers) in enumerate(zip(bounds, steering.tolist(), strict=True)):
         if pair is None and steers:
@@ -77,8 +77,8 @@ def steering_bounds(
             )
         if pair is not None and not (len(pair) == 2 and -math.inf < pair[0] < pair[1] < math.inf):
             raise ValueError(
-                f"`reward_bounds` gives channel {index} the bounds {pair!r}. Pass (low, high), two finite numbers, lowest "
-                "first."
+                f"`reward_bounds` gives channel {index} the bounds {pair!r}. Pass (low, high), two finite numbers, "
+                "lowest first."
             )
     low, high = like.new_tensor([pair or (math.nan, math.nan) for pair in bounds]).unbind(dim=-1)  # (K,), (K,)
     return low, high

@@ -19,15 +19,15 @@ def rvpo(
     A soft minimum in place of the sum: a completion is worth about as much as the channel on which it does worst.
 
     `S = -(1 / k) log mean_l exp(-k u_l A_l)` over the steering channels `l` (user weight not 0) that are active in the
-    group, 0 in a group without any; `advantage = (S - mean S) / (std S + eps)`. Small `k` gives the mean of the channels,
-    large `k` their minimum; near 0, `S` is the mean less `k / 2` times the variance between channels.
+    group, 0 in a group without any; `advantage = (S - mean S) / (std S + eps)`. Small `k` gives the mean of the
+    channels, large `k` their minimum; near 0, `S` is the mean less `k / 2` times the variance between channels.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):
             Rewards, NaN where not scored; a channel that did not score a completion counts as 0, the group's mean.
         reward_weights (`torch.Tensor` of shape `(K,)`):
-            The user's weights. They scale what enters the exponent, so their size matters: a large one makes the channel
-            decide alone where it is low, and count little where it is high.
+            The user's weights. They scale what enters the exponent, so their size matters: a large one makes the
+            channel decide alone where it is low, and count little where it is high.
         eps (`float`, *optional*, defaults to `1e-4`):
             Added to the group and to the batch standard deviation.
         k (`float`, *optional*, defaults to `1.0`):
@@ -36,9 +36,9 @@ def rvpo(
             As for [`gdpo`].
 
     When to use it: every reward must be met, and a surplus on one must not pay for a lack on another. What it costs: a
-    completion that earns a sparse reward first is held back by its other channels; and since the soft minimum is concave,
-    its batch mean is below 0 and the batch normalisation gives a group in which no channel varies a small *positive*
-    advantage, as long as others vary.
+    completion that earns a sparse reward first is held back by its other channels; and since the soft minimum is
+    concave, its batch mean is below 0 and the batch normalisation gives a group in which no channel varies a small
+    *positive* advantage, as long as others vary.
 
     Only active channels enter the mean, so a constant channel changes nothing, and one active channel alone gives `S =
     c`. `result.contributions` are `sign(u_k) A_k`: a soft minimum is no sum of parts. Computed with logsumexp; a plain

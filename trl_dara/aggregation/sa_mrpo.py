@@ -19,8 +19,8 @@ def sa_mrpo(
     r"""
     Saturation-aware weights: the closer a reward is to its upper bound on average, the less it weighs.
 
-    `s_k = (mean r_k - low_k) / (high_k - low_k)` over all scored completions of the batch, clamped to [0, 1], `w_k = (1 -
-    s_k)^gamma`, then `gdpo` of the contributions `w_k u_k A_k`.
+    `s_k = (mean r_k - low_k) / (high_k - low_k)` over all scored completions of the batch, clamped to [0, 1], `w_k =
+    (1 - s_k)^gamma`, then `gdpo` of the contributions `w_k u_k A_k`.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):
@@ -36,13 +36,13 @@ def sa_mrpo(
         batch_norm, completion_lengths (*optional*):
             As for [`gdpo`].
 
-    When to use it: one reward is learned early and its remaining noise should not drown a reward with room to grow. What
-    it costs: the weight sees the mean, not whether the reward varies within groups, so a sparse reward of many silent
-    groups gains little (at most `w = 1` beside a saturated one); a penalty, with a negative user weight, saturates at the
-    bound it should leave.
+    When to use it: one reward is learned early and its remaining noise should not drown a reward with room to grow.
+    What it costs: the weight sees the mean, not whether the reward varies within groups, so a sparse reward of many
+    silent groups gains little (at most `w = 1` beside a saturated one); a penalty, with a negative user weight,
+    saturates at the bound it should leave.
 
-    All weights 0 gives zeros, not 0 / 0. `s` above 1, from a reward outside its bounds, counts as 1. The bounds are the
-    declared ones, never guessed from the batch; no public implementation is known.
+    All weights 0 gives zeros, not 0 / 0. `s` above 1, from a reward outside its bounds, counts as 1. The bounds are
+    the declared ones, never guessed from the batch; no public implementation is known.
 
     Source: [SA-MRPO](https://huggingface.co/papers/2608.16072).
     """

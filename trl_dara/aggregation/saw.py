@@ -15,10 +15,12 @@ def saw(
     completion_lengths: torch.Tensor | None = None,
 ) -> AdvantageResult:
     r"""
-    Weights by relative spread: a channel's weight is its coefficient of variation over the batch, relative to the others.
+    Weights by relative spread: a channel's weight is its coefficient of variation over the batch, relative to the
+    others.
 
-    `q_k = r_k - low_k + delta`, `CV_k = std q_k / (mean q_k + delta)` over all scored completions of the batch, `w_k = K'
-    CV_k / sum_l CV_l` over the `K'` channels with a non-zero user weight, then `gdpo` of the contributions `w_k u_k A_k`.
+    `q_k = r_k - low_k + delta`, `CV_k = std q_k / (mean q_k + delta)` over all scored completions of the batch, `w_k =
+    K' CV_k / sum_l CV_l` over the `K'` channels with a non-zero user weight, then `gdpo` of the contributions `w_k u_k
+    A_k`.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):
@@ -35,9 +37,9 @@ def saw(
         batch_norm, completion_lengths (*optional*):
             As for [`gdpo`].
 
-    When to use it: rewards that start near their lower bound and should lead while they are rare; a mean near the upper
-    bound lowers the weight. What it costs: the weights follow the differences between prompts, not only those within a
-    group that carry the signal, and depend on the declared lower bound; nothing caps them.
+    When to use it: rewards that start near their lower bound and should lead while they are rare; a mean near the
+    upper bound lowers the weight. What it costs: the weights follow the differences between prompts, not only those
+    within a group that carry the signal, and depend on the declared lower bound; nothing caps them.
 
     All `CV` 0 gives equal weights. A channel with user weight 0 has weight 1 and takes no part. The bounds are the
     declared ones, never guessed from the batch; no public implementation is known.
