@@ -23,7 +23,6 @@ def tiny_model(tmp_path_factory) -> str:
     return save_tiny_model(tmp_path_factory.mktemp("tiny_model"))
 
 
-
 def pytest_runtest_logreport(report):
     if report.skipped and not hasattr(report, "wasxfail"):
         allowed = [line.split("#")[0].strip() for line in ALLOWED_SKIPS.read_text().splitlines()]

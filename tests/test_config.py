@@ -24,7 +24,7 @@ def test_defaults(tmp_path):
     args = config(tmp_path)
     assert args.aggregation is None and args.aggregation_kwargs is None
     assert args.reward_weights is None and args.reward_bounds is None
-    assert args.calibration_window == 64
+    assert args.calibration_window is None
     assert args.on_reward_error == "raise"
 
 

@@ -65,7 +65,7 @@ def _informative_slowly(group, weights, criterion):
     if criterion == "sum":
         sums = {sum(weights[k] * row[k] for k in steering if row[k] == row[k]) for row in scored}
         return any(k in steering for k in varying) and len(sums) > 1
-    return any(k in varying for k in criterion)
+    return any(k in varying and k in steering for k in criterion)
 
 
 @pytest.mark.parametrize("criterion", ["any", "sum", [0], [0, 2]])

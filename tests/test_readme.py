@@ -114,7 +114,7 @@ def test_own_rule_and_use_without_a_trainer():
 
 def test_recipe_names_options_that_exist():
     (recipe,) = [yaml.safe_load(block) for block in code_blocks("yaml")]
-    options = set(MultiRewardGRPOConfig.__dataclass_fields__) | {"model_name_or_path", "dataset_name", "reward_funcs"}
+    options = set(MultiRewardGRPOConfig.__dataclass_fields__) | {"model_name_or_path", "datasets", "reward_funcs"}
     assert set(recipe) <= options
 
 
@@ -127,3 +127,9 @@ def test_make_targets_exist():
     makefile = (Path(__file__).parents[1] / "Makefile").read_text()
     for target in set(re.findall(r"make ([a-z][\w-]*)", README)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_table_of_small_batches_is_that_of_the_results_file():
+    results = Path(__file__).parents[1] / "train_scripts" / "benchmark" / "results" / "small_batches.md"
+    table, _ = results.read_text().split("\n\n", 1)
+    assert table in README

@@ -1,7 +1,9 @@
 import logging
 
 import pytest
+import torch
 
+from trl_dara import compute_advantages
 from trl_dara.calibration import CalibrationWindow
 from trl_dara.state import last_complete_checkpoint, load_state, save_state
 
@@ -38,4 +40,29 @@ def test_nothing_to_resume_from(tmp_path):
 def test_state_of_other_channels_is_refused(tmp_path):
     save_state(tmp_path, ["correct", "short"], CalibrationWindow(8))
     with pytest.raises(ValueError, match=r"\['correct', 'short'\].*\['short', 'correct'\]"):
-        load_state(tmp_path, ["short", "correct"], CalibrationWindow(8))
+        load_state(tmp_path, ["short", "correct"], CalibrationWindow(8), num_generations=4)
+
+
+def test_saving_again_makes_the_folder_incomplete_until_the_end(tmp_path):
+    folder = make_checkpoint(tmp_path, 4, "{}")
+    save_state(tmp_path / "checkpoint-4", ["correct"], None)
+    assert last_complete_checkpoint(tmp_path) is None
+    (tmp_path / "checkpoint-4" / "trainer_state.json").write_text("{}")
+    assert last_complete_checkpoint(tmp_path) == folder
+
+
+@pytest.mark.parametrize(
+    ("saved", "num_generations", "notice"),
+    [(None, 4, "saved without a calibration window"), (2, 4, "num_generations=2"), (4, 4, "")],
+)
+def test_a_window_that_does_not_fit_starts_empty_with_a_notice(tmp_path, caplog, saved, num_generations, notice):
+    window = None
+    if saved is not None:
+        window = CalibrationWindow(8)
+        compute_advantages(torch.rand(saved * 3, 1), saved, window=window)
+    save_state(tmp_path, ["correct"], window)
+    resumed = CalibrationWindow(8)
+    with caplog.at_level(logging.WARNING):
+        load_state(tmp_path, ["correct"], resumed, num_generations)
+    assert notice in caplog.text
+    assert len(resumed) == (0 if notice else 3)

@@ -11,7 +11,12 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-TEXT = ["the cat sat on the mat", "one two three four five", "a dog and a bird sing in the sun", "yes no maybe 0 1 2 3"]
+TEXT = [
+    "the cat sat on the mat",
+    "one two three four five",
+    "a dog and a bird sing in the sun",
+    "yes no maybe 0 1 2 3",
+]
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:

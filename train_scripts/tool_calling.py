@@ -102,6 +102,7 @@ def main(script_args, training_args, model_args):
     from trl_dara import MultiRewardGRPOTrainer
     from trl_dara.data.toolrl import load_toolrl
     from trl_dara.rewards import think_length_reward, tool_correctness_reward, tool_format_reward
+    from trl_dara.scripts.grpo import checkpoint_to_resume
 
     reward_funcs = [tool_format_reward, tool_correctness_reward]
     reward_bounds = {"tool_format_reward": [0, 1], "tool_correctness_reward": [-3, 3]}
@@ -130,7 +131,7 @@ def main(script_args, training_args, model_args):
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
-    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint_to_resume(trainer))
     trainer.accelerator.print("Training completed.")
 
     trainer.save_model(training_args.output_dir)

@@ -10,7 +10,7 @@ from .config import MultiRewardGRPOConfig
 from .gates import apply_gates, parse_gates
 from .rewards.channel import ChannelLog, as_channel, unique_names
 from .rewards.contract import farthest_outside
-from .schedules import check_schedules, scheduled_factor
+from .schedules import can_be_nonzero, check_schedules, scheduled_factor
 from .validation import by_channel, check_bounds, check_channel_names, check_weights
 
 
@@ -52,6 +52,23 @@ class Channels:
         self.gates = parse_gates(settings.reward_gates, self.names)
         check_schedules(settings.reward_weight_schedules, self.names)
         self.schedules = settings.reward_weight_schedules or {}
+        # Whether the channel has a non-zero weight at any step
+        self.steers = [
+            weight != 0 and (name not in self.schedules or can_be_nonzero(self.schedules[name]))
+            for name, weight in zip(self.names, weights, strict=True)
+        ]
+        idle = [
+            name for name, weight in zip(self.names, weights, strict=True) if weight == 0 and name in self.schedules
+        ]
+        if idle:
+            raise ValueError(
+                f"`reward_weight_schedules` has schedules for {idle}, whose reward weight is 0. A schedule is a factor of the "
+                "weight: give them another weight."
+            )
+        if not any(self.steers):
+            raise ValueError(
+                "`reward_weight_schedules` keeps the weight of every channel at 0: nothing would be learned."
+            )
         self.on_error = settings.on_reward_error
         self.timeout = settings.reward_timeout
         self._logs = [ChannelLog() for _ in self.names]

@@ -43,12 +43,14 @@ def evaluation_table(output_dir: str, step: int, rows: dict) -> Iterator[None]:
     aside = table.with_suffix(".parquet.train")
     if table.exists():
         os.replace(table, aside)
-    yield
-    os.replace(table, _unused(f"eval_{table.stem}", table.parent))
-    for column in rows.values():
-        column.clear()
-    if aside.exists():
-        os.replace(aside, table)
+    try:
+        yield
+        os.replace(table, _unused(f"eval_{table.stem}", table.parent))
+        for column in rows.values():
+            column.clear()
+    finally:
+        if aside.exists():
+            os.replace(aside, table)
 
 
 def _unused(stem: str, folder: Path) -> Path:

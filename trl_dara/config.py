@@ -29,11 +29,10 @@ class MultiRewardGRPOConfig(GRPOConfig):
         aggregation_kwargs (`str` or `dict[str, Any]`, *optional*):
             Keyword arguments of the rule, e.g. `{"w_max": 10}`; `{"eps": 1e-6}` changes the epsilon of every
             normalisation.
-        calibration_window (`int`, *optional*, defaults to `64`):
+        calibration_window (`int`, *optional*):
             Number of most recent groups over which `dara_*` and `static_*` estimate density and the batch mean and
-            standard deviation. At least the whole generation batch is always used, so the window has an effect only
-            with fewer prompts than this per generation batch. `None` calibrates on the current batch only, as in the
-            paper.
+            standard deviation, e.g. 64. At least the whole generation batch is always used, so the window has an effect
+            only with fewer prompts than this per generation batch. By default the current batch only, as in the paper.
 
         > Parameters that control the reward functions
 
@@ -89,11 +88,10 @@ class MultiRewardGRPOConfig(GRPOConfig):
         },
     )
     calibration_window: int | None = field(
-        default=64,
+        default=None,
         metadata={
-            "help": "Number of most recent groups over which `dara_*` and `static_*` estimate density and the batch "
-            "mean and standard deviation; at least the whole generation batch is used. `None` calibrates on the "
-            "current batch only, as in the paper."
+            "help": "Number of most recent groups over which `dara_*` and `static_*` estimate density and the batch mean "
+            "and standard deviation, e.g. 64; for generation batches of few prompts. By default the current batch only."
         },
     )
     reward_bounds: dict | str | None = field(
@@ -159,6 +157,10 @@ class MultiRewardGRPOConfig(GRPOConfig):
             get_aggregation(self.aggregation, self.aggregation_kwargs)
         elif self.aggregation is not None:
             check_aggregation_name(self.aggregation)
+        if not isinstance(self.group_filter, str):
+            raise ValueError(
+                f"`group_filter` is {self.group_filter!r}. Pass 'none', 'any', 'sum' or channel names separated by commas."
+            )
         if self.on_reward_error not in ("raise", "skip"):
             raise ValueError(f"`on_reward_error` is {self.on_reward_error!r}. Pass 'raise' or 'skip'.")
         if self.reward_timeout is not None and not 0 < self.reward_timeout < math.inf:

@@ -1,5 +1,6 @@
 """Gates: a channel that counts only where another one is satisfied."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +49,8 @@ def parse_gates(reward_gates: dict | None, channel_names: list[str]) -> list[Rew
         if unknown:
             raise ValueError(f"`reward_gates` names the channel {unknown[0]!r}, but the channels are {channel_names}.")
         complete = isinstance(options, dict) and {"on", "above"} <= set(options) <= {"on", "above", "mode"}
+        above = options.get("above") if isinstance(options, dict) else None
+        complete = complete and isinstance(above, (int, float)) and math.isfinite(above)
         if not complete or options.get("mode", "zero") not in ("zero", "skip") or options["on"] == name:
             raise ValueError(
                 f"`reward_gates` gives channel '{name}' the gate {options!r}. Pass {{'on': another channel, 'above': a "

@@ -79,7 +79,7 @@ def informative_groups(
     if criterion == "any":
         return groups.live  # (B,)
     if criterion != "sum":
-        return groups.active[:, criterion].any(dim=-1)  # (B,)
+        return (groups.active & groups.steering)[:, criterion].any(dim=-1)  # (B,)
     # In float64 the sum does not depend on the order of its terms; rounded, it has no residue that looks like a signal
     total = (reward_weights.double() * rewards.double()).nansum(dim=-1).to(rewards.dtype)  # (B, G)
     high = total.masked_fill(~groups.scored, -torch.inf).amax(dim=1)  # (B,)
@@ -183,6 +183,11 @@ class GroupFilter:
         pad_token_id: int,
     ):
         _check_dataset(train_dataset)
+        if args.remove_unused_columns:
+            raise ValueError(
+                "`group_filter` hands whole rows to the reward functions, which `remove_unused_columns=True` does not. Set "
+                "`remove_unused_columns=False`, TRL's default for this trainer."
+            )
         _check_whole_groups(args)
         self._criterion = parse_criterion(args.group_filter, channel_names)
         self._max_rounds = args.group_filter_max_rounds

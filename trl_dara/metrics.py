@@ -95,11 +95,13 @@ def _dead_groups(
     for index, bounds in enumerate(reward_bounds):
         if bounds is not None:
             low[index], high[index] = bounds
+    # Without bounds and with one value all over, nothing says whether that value is low or high
+    sided = (high > low).float().where(high > low, torch.nan)  # (K,)
     dead = ~active & known.any(dim=1)  # (B, K)
     upper = lowest > low / 2 + high / 2  # (B, K)
     return {
-        "dead_low": (dead & ~upper).float().mean(dim=0),  # (K,)
-        "dead_high": (dead & upper).float().mean(dim=0),  # (K,)
+        "dead_low": (dead & ~upper).float().mean(dim=0) * sided,  # (K,)
+        "dead_high": (dead & upper).float().mean(dim=0) * sided,  # (K,)
     }
 
 

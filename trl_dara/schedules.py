@@ -37,6 +37,11 @@ def check_schedules(reward_weight_schedules: dict | None, channel_names: list[st
             )
 
 
+def can_be_nonzero(schedule: dict) -> bool:
+    """Whether the factor differs from 0 at some step."""
+    return any(schedule.get(key, 0) != 0 for key in ("value", "start", "end"))
+
+
 def scheduled_factor(schedule: dict, step: int) -> float:
     """
     Factor of a channel's reward weight at an optimiser step.

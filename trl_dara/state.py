@@ -7,6 +7,7 @@ import json
 import logging
 from pathlib import Path
 
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .calibration import CalibrationWindow
@@ -28,6 +29,8 @@ def save_state(
     Write the state into a checkpoint folder, which is created if need be.
     """
     checkpoint.mkdir(parents=True, exist_ok=True)
+    # A folder that is written a second time is incomplete until its last file is written again
+    (checkpoint / TRAINER_STATE_NAME).unlink(missing_ok=True)
     state = {
         "channels": channel_names,
         "calibration_window": None if window is None else window.state_dict(),
@@ -40,6 +43,7 @@ def load_state(
     checkpoint: Path,
     channel_names: list[str],
     window: CalibrationWindow | None,
+    num_generations: int,
     group_filter: GroupFilter | None = None,
 ) -> None:
     """
@@ -58,10 +62,23 @@ def load_state(
             f"The checkpoint {checkpoint} was trained on the channels {state['channels']}, but this trainer has "
             f"{channel_names}. Resume with the same reward functions in the same order."
         )
-    if window is not None and state["calibration_window"] is not None:
-        window.load_state_dict(state["calibration_window"])
+    _load_window(checkpoint, state["calibration_window"], window, num_generations)
     if group_filter is not None and state["refill"] is not None:
         group_filter.refill.load_state_dict(state["refill"])
+
+
+def _load_window(checkpoint: Path, state: dict | None, window: CalibrationWindow | None, num_generations: int) -> None:
+    if window is None:
+        return
+    if state is None:
+        logger.warning(f"The checkpoint {checkpoint} was saved without a calibration window, which now starts empty.")
+    elif state["scores"] is not None and len(state["scores"][0]) != num_generations:
+        logger.warning(
+            f"The checkpoint {checkpoint} was trained with `num_generations={len(state['scores'][0])}`, not {num_generations}: "
+            "the calibration window starts empty."
+        )
+    else:
+        window.load_state_dict(state)
 
 
 def last_complete_checkpoint(output_dir: str) -> str | None:
@@ -83,7 +100,7 @@ def last_complete_checkpoint(output_dir: str) -> str | None:
     }
     for step in sorted(steps, reverse=True):
         try:
-            json.loads((steps[step] / "trainer_state.json").read_text())
+            json.loads((steps[step] / TRAINER_STATE_NAME).read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             logger.warning(f"The checkpoint {steps[step]} is incomplete and is not resumed from.")
             continue

@@ -43,6 +43,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             Model to be trained, as for [`~trl.GRPOTrainer`].
         reward_funcs (`RewardFunc` or `list[RewardFunc]`, *optional*):
             Reward functions or reward models as for [`~trl.GRPOTrainer`]; each is a channel, named after the function.
+            Their weights are set anew before every generation: change them over training with
+            `reward_weight_schedules`.
         args ([`MultiRewardGRPOConfig`] or [`~trl.GRPOConfig`], *optional*):
             Configuration. With a plain [`~trl.GRPOConfig`], the settings that [`MultiRewardGRPOConfig`] adds have their
             defaults.
@@ -110,6 +112,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             aggregation_kwargs, settings.aggregation_kwargs, aggregation, args.scale_rewards
         )
         rule = get_aggregation(aggregation, self.aggregation_kwargs)
+        validation.check_prompt_column(train_dataset, kwargs.get("environment_factory") is not None)
         validation.check_dataset_size(train_dataset, args)
         named_weights = args.reward_weights if isinstance(args.reward_weights, dict) else None
         if named_weights is not None:
@@ -118,7 +121,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self._gathered_rewards = None
         super().__init__(
             model,
-            reward_funcs=list(reward_funcs) if isinstance(reward_funcs, (list, tuple)) else reward_funcs,
+            reward_funcs=validation.check_reward_funcs(reward_funcs),
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -148,10 +151,12 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             else None
         )
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
-        window = settings.calibration_window if "window" in inspect.signature(rule).parameters else None
+        uses_window = "window" in inspect.signature(rule).parameters
+        window = settings.calibration_window if uses_window else None
         self.accelerator.print(validation.batch_plan(args, self.rule_name, window, self.channels))
         if self.accelerator.is_main_process:
-            validation.warn_about_one_prompt(args, self.rule_name, window)
+            validation.warn_about_unused_window(self.rule_name, uses_window, settings.calibration_window)
+            validation.warn_about_one_prompt(args, self.rule_name, uses_window, window)
 
     @property
     def rule_name(self) -> str:
@@ -181,7 +186,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self._logs = self._logs_by_mode[mode] = rollout.table
         for key, value in rollout.metrics.items():
             self._metrics[mode][key].append(value)
-        self._completion_lengths = self.accelerator.gather(rollout.batch["completion_mask"].sum(dim=1))  # (N,)
+        tokens = rollout.batch["completion_mask"] * rollout.batch.get("tool_mask", 1)  # (n, C)
+        self._completion_lengths = self.accelerator.gather(tokens.sum(dim=1))  # (N,)
         result = self._compute_advantages(rollout.rewards)
         start = self.accelerator.process_index * len(inputs)
         rollout.batch["advantages"] = result.advantages[start : start + len(inputs)]  # (n,)
@@ -268,7 +274,13 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            load_state(Path(checkpoint), self.reward_func_names, self.calibration_window, self.group_filter)
+            load_state(
+                Path(checkpoint),
+                self.reward_func_names,
+                self.calibration_window,
+                self.num_generations,
+                self.group_filter,
+            )
             validation.check_resume_step(self.state.global_step, self.args)
 
     def create_model_card(self, *args, **kwargs):

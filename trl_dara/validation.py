@@ -66,7 +66,10 @@ def choose_aggregation_kwargs(
         )
     kwargs = dict(argument if argument is not None else configured or {})
     if aggregation == "grpo":
-        kwargs.setdefault("scale", scale_rewards)
+        if scale_rewards not in (GRPOConfig.scale_rewards, kwargs.setdefault("scale", scale_rewards)):
+            raise ValueError(
+                f"`scale_rewards` is {scale_rewards!r}, but `aggregation_kwargs` has `scale={kwargs['scale']!r}`. Give one."
+            )
     elif scale_rewards != GRPOConfig.scale_rewards:
         logger.warning(
             f"`scale_rewards={scale_rewards!r}` has no effect with `aggregation={aggregation!r}`; only 'grpo' uses it."
@@ -82,26 +85,37 @@ def complete_aggregation_kwargs(
     call the rule once on an empty batch, so that a wrong value of a keyword argument shows before the first generation.
     """
     kwargs = dict(kwargs)
-    weights = channels.weights(step=0)  # (K,)
-    if isinstance(kwargs.get("static_weights"), dict):
-        kwargs["static_weights"] = by_channel(kwargs["static_weights"], channels.names, 1.0, "static_weights")
+    static_weights = kwargs.get("static_weights")
+    if isinstance(static_weights, dict):
+        kwargs["static_weights"] = by_channel(static_weights, channels.names, None, "static_weights")
+        if None in kwargs["static_weights"]:
+            raise ValueError(f"`static_weights` is {static_weights!r}. Name every channel of {channels.names}.")
     if "reward_bounds" in inspect.signature(get_aggregation(aggregation, kwargs)).parameters:
-        declared = kwargs.get("reward_bounds")
-        bounds = check_bounds(declared, channels.names) if isinstance(declared, dict) else channels.bounds
+        if "reward_bounds" in kwargs:
+            raise ValueError(
+                "Give the bounds in the setting `reward_bounds`, by channel name, not in `aggregation_kwargs`."
+            )
         missing = [
             name
-            for name, pair, weight in zip(channels.names, bounds, weights.tolist(), strict=True)
-            if pair is None and weight != 0
+            for name, pair, steers in zip(channels.names, channels.bounds, channels.steers, strict=True)
+            if pair is None and steers
         ]
         if missing:
             raise ValueError(
                 f"This aggregation rule needs the bounds of every channel, and `reward_bounds` has none for {missing}. Add "
                 f"e.g. `reward_bounds={{'{missing[0]}': [0, 1]}}`, the lowest and the highest possible reward."
             )
-        kwargs["reward_bounds"] = bounds
+        kwargs["reward_bounds"] = channels.bounds
     empty = torch.zeros(num_generations, len(channels.names))  # (N, K)
     lengths = torch.ones(num_generations)  # (N,)
-    compute_advantages(empty, num_generations, aggregation, weights, completion_lengths=lengths, **kwargs)
+    weights = channels.weights(step=0)  # (K,)
+    try:
+        compute_advantages(empty, num_generations, aggregation, weights, completion_lengths=lengths, **kwargs)
+    except TypeError as error:
+        raise ValueError(
+            f"The rule {aggregation!r} does not work with `aggregation_kwargs={kwargs!r}`: {error}. A number in YAML has a dot: "
+            "`1.0e-6`."
+        ) from error
     return kwargs
 
 
@@ -156,6 +170,33 @@ def check_bounds(reward_bounds: dict | None, channel_names: list[str]) -> list[t
     return by_channel(reward_bounds or {}, channel_names, None, "reward_bounds")
 
 
+def check_reward_funcs(reward_funcs) -> list | None:
+    """
+    A list of the reward functions of its own, because environments append to it. A path is for the command line.
+    """
+    if reward_funcs is None:
+        return None
+    reward_funcs = list(reward_funcs) if isinstance(reward_funcs, (list, tuple)) else [reward_funcs]
+    for func in reward_funcs:
+        if isinstance(func, str) and ".py" in func:
+            raise ValueError(
+                f"`reward_funcs` has {func!r}. Paths of functions are for YAML and the command line; here pass the function, "
+                "or `trl_dara.rewards.loading.load_rewards`'s. A string names a reward model."
+            )
+    return reward_funcs
+
+
+def check_prompt_column(train_dataset, has_environments: bool) -> None:
+    """
+    Refuse a data set without prompts; only an environment may supply them.
+    """
+    columns = train_dataset.column_names if isinstance(train_dataset, datasets.Dataset) else None
+    if columns is not None and "prompt" not in columns and not has_environments:
+        raise ValueError(
+            f"`train_dataset` has no column `prompt`, only {columns}. Rename the column that holds the prompts."
+        )
+
+
 def check_dataset_size(train_dataset, args: GRPOConfig) -> None:
     """
     Refuse a data set that does not fill one generation batch: TRL's sampler would be empty, and the error about
@@ -186,17 +227,33 @@ def batch_plan(args: GRPOConfig, rule_name: str, window: int | None, channels: "
     )
 
 
-def warn_about_one_prompt(args: GRPOConfig, rule_name: str, window: int | None) -> None:
+def warn_about_unused_window(rule_name: str, uses_window: bool, window: int | None) -> None:
+    """
+    Say that a calibration window has no effect with this rule.
+    """
+    if window is not None and not uses_window:
+        logger.warning(
+            f"`calibration_window={window}` has no effect with the rule `{rule_name}`; `dara_*` and `static_*` use it."
+        )
+
+
+def warn_about_one_prompt(args: GRPOConfig, rule_name: str, uses_window: bool, window: int | None) -> None:
     """
     Say what one prompt per generation batch means, and what raises the number.
     """
-    if args.generation_batch_size == args.num_generations:
-        rescue = f"; `{rule_name}` calibrates on the last {window} groups instead" if window else ""
-        logger.warning(
-            "One prompt per generation batch: the density within the batch is 0 or 1, and a batch normalisation sees one "
-            f"group{rescue}. For more prompts raise `gradient_accumulation_steps`, `steps_per_generation`, "
-            "`generation_batch_size` or `per_device_train_batch_size`."
-        )
+    if args.generation_batch_size > args.num_generations:
+        return
+    effect = "the density within the batch is 0 or 1, and a batch normalisation sees one group"
+    remedy = ""
+    if uses_window and window:
+        effect += f"; `{rule_name}` calibrates on the last {window} groups instead"
+    elif uses_window:
+        effect += f", so `{rule_name}` weighs all channels alike"
+        remedy = "Set `calibration_window=64` to calibrate on recent groups. "
+    logger.warning(
+        f"One prompt per generation batch: {effect}. {remedy}For more prompts raise `gradient_accumulation_steps`, "
+        "`steps_per_generation`, `generation_batch_size` or `per_device_train_batch_size`."
+    )
 
 
 def check_resume_step(step: int, args: GRPOConfig) -> None:

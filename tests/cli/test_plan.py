@@ -159,7 +159,6 @@ def test_plan_of_a_recipe_with_data(printed, tmp_path):
     assert rows["prompts left out of an epoch"] == ["1"]
     assert rows["smallest step of a batch's density (1 / B)"] == ["0.25"]
     assert rows["largest weight, this batch only: min(w_max, sqrt(B))"] == ["2"]
-    assert rows["largest weight, window of 64 groups"] == ["5"]
     assert rows["0.25"] == ["0.3750", "0.6797", "0.8999", "0.9900", "0.9999"]
     assert rows["0.5"] == ["0.5000", "0.8750", "0.9922", "1.0000", "1.0000"]
     assert "One prompt" not in text
@@ -184,8 +183,8 @@ def test_own_group_size_is_a_column(printed):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        ([], "only the window of the 64 most recent groups lets weights differ"),
-        (["--calibration_window", "none"], "every weight is 1, so DARA is GDPO"),
+        (["--calibration_window", "64"], "only the window of the 64 most recent groups lets weights differ"),
+        ([], "every weight is 1, so DARA is GDPO unless `calibration_window` is set"),
         (["--aggregation", "grpo"], "such a density says little"),
     ],
 )

@@ -146,6 +146,8 @@ def build(model, folder, reward_funcs, *, train_dataset=None, eval_dataset=None,
     """A trainer that has not yet run; `given` are settings, or arguments of the trainer."""
     names = ("aggregation", "aggregation_kwargs", "peft_config", "processing_class", "environment_factory")
     arguments = {name: given.pop(name) for name in names if name in given}
+    if config is None:
+        given.setdefault("calibration_window", 64)
     return (trainer or ObservedTrainer)(
         model=model,
         reward_funcs=reward_funcs,

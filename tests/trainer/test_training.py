@@ -13,8 +13,8 @@ from .support import PROMPTS, build, digest, has_a, has_q, parameters, prompts, 
 
 
 OPTIONS = {
-    "static_sym": {"static_weights": {"has_a": 5.0}},
-    "static_asym": {"static_weights": {"has_a": 5.0}},
+    "static_sym": {"static_weights": {"has_a": 5.0, "digest": 1.0}},
+    "static_asym": {"static_weights": {"has_a": 5.0, "digest": 1.0}},
 }
 
 

@@ -59,7 +59,7 @@ def compute_advantages(
     aggregation: str | Callable = "dara_asym",
     reward_weights: torch.Tensor | list[float] | None = None,
     *,
-    eps: float = 1e-4,
+    eps: float | None = None,
     window: CalibrationWindow | None = None,
     completion_lengths: torch.Tensor | None = None,
     **aggregation_kwargs,
@@ -77,8 +77,8 @@ def compute_advantages(
             Name of a rule in `AGGREGATIONS`, or a function with a rule's signature.
         reward_weights (`torch.Tensor` or `list[float]` of `K` numbers, *optional*):
             The user's weights, by default 1. A channel with weight 0 steers nothing.
-        eps (`float`, *optional*, defaults to `1e-4`):
-            Added to the standard deviation in every normalisation; TRL's value.
+        eps (`float`, *optional*):
+            Added to the standard deviation in every normalisation. By default the rule's own, 1e-4 as in TRL.
         window ([`CalibrationWindow`], *optional*):
             Recent groups that `dara_*` and `static_*` calibrate on, extended by this batch; by default this batch only.
         completion_lengths (`torch.Tensor` of shape `(N,)`, *optional*):
@@ -107,12 +107,14 @@ def compute_advantages(
     """
     groups = _to_groups(rewards, num_generations)  # (B, G, K)
     weights = _to_weights(reward_weights, groups)  # (K,)
-    if not (math.isfinite(eps) and eps >= 0):
-        raise ValueError(f"`eps` is {eps!r}. Pass a finite number >= 0.")
+    if eps is not None:
+        if not (isinstance(eps, (int, float)) and math.isfinite(eps) and eps >= 0):
+            raise ValueError(f"`eps` is {eps!r}. Pass a finite number >= 0.")
+        aggregation_kwargs["eps"] = eps
     rule = get_aggregation(aggregation, aggregation_kwargs)
-    common = {"eps": eps, "window": window, "completion_lengths": completion_lengths}
+    per_batch = {"window": window, "completion_lengths": completion_lengths}
     parameters = inspect.signature(rule).parameters
-    result = rule(groups, weights, **{name: value for name, value in common.items() if name in parameters})
+    result = rule(groups, weights, **{name: value for name, value in per_batch.items() if name in parameters})
     _check_result(result, aggregation, num_completions=groups.shape[0] * groups.shape[1])
     return result
 

@@ -188,7 +188,6 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
     rewards = rewards.transpose(0, 1).contiguous()  # (G, B, K)
     steering = reward_weights != 0  # (K,)
     scored = (~rewards.isnan() & steering).any(dim=-1)  # (G, B)
-    rewards = rewards.masked_fill(~scored.unsqueeze(-1), torch.nan)
     advantages, std, varies = standardize(rewards, dim=0, eps=eps)  # (G, B, K), (1, B, K), (1, B, K)
     active = varies & (advantages.abs().sum(dim=0, keepdim=True) > NEGLIGIBLE)  # (1, B, K)
     advantages = advantages.masked_fill_(~active, 0).transpose(0, 1)  # (B, G, K)

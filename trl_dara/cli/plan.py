@@ -280,7 +280,7 @@ def _one_prompt_warning(rule: Callable, calibration_window: int | None) -> str:
     elif calibration_window:
         effect = f"only the window of the {calibration_window} most recent groups lets weights differ from 1"
     else:
-        effect = "every weight is 1, so DARA is GDPO"
+        effect = "every weight is 1, so DARA is GDPO unless `calibration_window` is set"
     return (
         f"One prompt per generation batch: its density is 0 or 1, and {effect}. For more prompts raise "
         "`gradient_accumulation_steps`, `steps_per_generation` or `per_device_train_batch_size`, or lower "
