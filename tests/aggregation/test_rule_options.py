@@ -148,3 +148,13 @@ def test_sharpness_of_rvpo(k, dtype):
         torch.testing.assert_close(scores, mean, rtol=0, atol=1e-3)
     if k >= 50:
         torch.testing.assert_close(scores, minimum, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rule", "flag"),
+    [("dara_asym", "zero_inactive_groups"), ("gd2po_hard", "kappa_before_norm"), ("gd2po_snr", "kappa_before_norm")],
+)
+@pytest.mark.parametrize("value", ["false", 0, None])
+def test_a_flag_is_true_or_false(rule, flag, value):
+    with pytest.raises(ValueError, match=f"`{flag}` is {value!r}. Pass True or False"):
+        compute_advantages(torch.rand(8, 2), 4, rule, **{flag: value})

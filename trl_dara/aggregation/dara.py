@@ -6,7 +6,7 @@ import torch
 
 from ..calibration import CalibrationWindow
 from .ops import AdvantageResult, GroupStatistics, build_result, density_of, group_statistics, normalize_batch
-from .options import token_counts
+from .options import check_flag, token_counts
 
 
 def density_weights(density: torch.Tensor, steering: torch.Tensor, w_max: float) -> torch.Tensor:
@@ -131,6 +131,7 @@ def dara_asym(
     """
     _check_density_options(w_max, density_over)
     counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
+    check_flag("zero_inactive_groups", zero_inactive_groups)
     groups = group_statistics(rewards, reward_weights, eps)
     window, density, calibrated_density = _densities(groups, window, density_over)
     weights = density_weights(calibrated_density, groups.steering, w_max)  # (K,)

@@ -3,7 +3,7 @@ import math
 import torch
 
 from .ops import NEGLIGIBLE, AdvantageResult, build_result, group_statistics, normalize_batch
-from .options import token_counts
+from .options import check_flag, token_counts
 
 
 def gd2po_hard(
@@ -61,6 +61,7 @@ def gd2po_snr(
     if not threshold >= 0:
         raise ValueError(f"`threshold` of the rule `gd2po_snr` is {threshold!r}. Pass a number >= 0, usually below 1.")
     counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
+    check_flag("kappa_before_norm", kappa_before_norm)
     groups = group_statistics(rewards, reward_weights, eps)
     contributions = groups.contributions  # (B, G, K)
     conflict = (contributions.amax(dim=-1) > NEGLIGIBLE) & (contributions.amin(dim=-1) < -NEGLIGIBLE)  # (B, G)

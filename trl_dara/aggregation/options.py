@@ -5,6 +5,14 @@ import math
 import torch
 
 
+def check_flag(name: str, value: bool) -> None:
+    """
+    Refuse a flag that is not a bool: the string "false" would count as true.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` is {value!r}. Pass True or False.")
+
+
 def token_counts(
     batch_norm: str, completion_lengths: torch.Tensor | None, rewards: torch.Tensor
 ) -> torch.Tensor | None:

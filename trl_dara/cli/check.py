@@ -8,7 +8,7 @@ import textwrap
 import time
 import traceback
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -191,6 +191,8 @@ def call(function: Callable, channel: str, batch: dict) -> Outcome:
     start = time.perf_counter()
     try:
         output = asyncio.run(function(**batch)) if is_async_callable(function) else function(**batch)
+        if isinstance(output, Iterator):
+            output = list(output)  # a generator's code runs, and fails, only now
         seconds = time.perf_counter() - start
     except Exception as error:  # whatever the user's function raises is reported, and the other channels still run
         where = traceback.extract_tb(error.__traceback__)[-1]
