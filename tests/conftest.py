@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 
@@ -13,6 +14,8 @@ from .tiny import save_tiny_model  # noqa: E402
 
 
 torch.set_num_threads(1)
+# A shell starts a background job with Ctrl-C ignored, which all processes that the tests start would inherit
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
