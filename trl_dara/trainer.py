@@ -127,18 +127,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             eval_dataset=eval_dataset,
             **kwargs,
         )
-        # Now, because environments may have added channels during TRL's construction
-        self.channels = Channels(self.reward_func_names, self.reward_weights, named_weights, settings)
-        self.reward_func_names = self.channels.names
-        check_reward_contract(
-            self.reward_funcs,
-            self.channels.names,
-            columns_by_dataset(train_dataset, eval_dataset, args.remove_unused_columns),
-            extra_columns_possible=self.rollout_func is not None or self.environment_factories is not None,
-            has_environments=self.environment_factories is not None,
-        )
-        self.reward_funcs = self.channels.wrap(self.reward_funcs, lambda: self.state.global_step)
-        self.reward_weights = self.channels.weights(step=0)
+        self._set_up_channels(settings, named_weights)
         self.aggregation_kwargs = validation.complete_aggregation_kwargs(
             self.aggregation_kwargs, aggregation, self.channels, self.num_generations
         )
@@ -157,6 +146,20 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         if self.accelerator.is_main_process:
             validation.warn_about_unused_window(self.rule_name, uses_window, settings.calibration_window)
             validation.warn_about_one_prompt(args, self.rule_name, uses_window, window)
+
+    def _set_up_channels(self, settings: MultiRewardGRPOConfig, named_weights: dict[str, float] | None) -> None:
+        """Name, weigh, check and wrap the channels; environments may have added some during TRL's construction."""
+        self.channels = Channels(self.reward_func_names, self.reward_weights, named_weights, settings)
+        self.reward_func_names = self.channels.names
+        check_reward_contract(
+            self.reward_funcs,
+            self.channels.names,
+            columns_by_dataset(self.train_dataset, self.eval_dataset, self.args.remove_unused_columns),
+            extra_columns_possible=self.rollout_func is not None or self.environment_factories is not None,
+            has_environments=self.environment_factories is not None,
+        )
+        self.reward_funcs = self.channels.wrap(self.reward_funcs, lambda: self.state.global_step)
+        self.reward_weights = self.channels.weights(step=0)
 
     @property
     def rule_name(self) -> str:
