@@ -101,7 +101,7 @@ def test_a_wrong_table_fails_the_comparison(finished_run, column):
 
 def test_a_constant_channel_fails():
     with pytest.raises(smoke.SmokeError, match="tool_correctness_reward was constant"):
-        smoke.check_activity([{"active": [1, 0]}, {"active": [0, 0]}])
+        smoke.check_activity([{"density": [1.0, 0.0]}, {"density": [0.5, 0.0]}])
     with pytest.raises(smoke.SmokeError, match="No generation batch"):
         smoke.check_activity([])
 
@@ -128,3 +128,19 @@ def test_the_smoke_test_names_a_missing_file(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit, match="2"):
         smoke.main()
     assert "nowhere.parquet" in capsys.readouterr().err
+
+
+def test_the_exit_code_and_what_is_printed(tmp_path, capsys, monkeypatch):
+    (tmp_path / "rows.parquet").touch()
+    monkeypatch.setattr("sys.argv", ["smoke", "--dataset_path", str(tmp_path / "rows.parquet")])
+    columns = ("rewards", "density", "calibrated_density", "weights")
+    monkeypatch.setattr(smoke, "run_smoke", lambda *args: [{"step": 1, **{key: [0.25, 0.5] for key in columns}}])
+    assert smoke.main() == 0
+    assert "0.250" in capsys.readouterr().out
+
+    def fail(*args):
+        raise smoke.SmokeError("the reason")
+
+    monkeypatch.setattr(smoke, "run_smoke", fail)
+    assert smoke.main() == 1
+    assert "the reason" in capsys.readouterr().out

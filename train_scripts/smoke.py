@@ -5,8 +5,8 @@ The tool-calling script on a machine without a GPU, with a pretrained model and 
 SmolLM2-135M-Instruct never answers in the format of ToolRL, so all its rewards would be constant. A short supervised
 fine-tuning on 40 rows makes them vary; then `train_scripts/tool_calling.py` trains a LoRA adapter on other rows. The
 smoke test fails unless each reward is active in some group, every adapter weight has moved, and the logged density,
-energy and weights and the advantages in the completions table are those that `compute_advantages` finds for the rewards
-in the table.
+energy and weights and the advantages in the completions table are those that `compute_advantages` finds for the
+rewards in the table.
 """
 
 import argparse
@@ -127,8 +127,8 @@ def compare_with_core(log_history: list[dict], output_dir: Path) -> list[dict]:
             The trainer's output folder, with its completions tables.
 
     Returns:
-        `list[dict]`: per generation batch its `step` and, by channel, the mean `rewards`, `density`, `weights` and the
-        number of groups in which the channel is `active`.
+        `list[dict]`: per generation batch its `step` and, by channel, the mean `rewards`, `density`,
+        `calibrated_density` and `weights`.
 
     Raises:
         [`SmokeError`]: when they differ.
@@ -164,8 +164,8 @@ def compare_with_core(log_history: list[dict], output_dir: Path) -> list[dict]:
                 "step": step,
                 "rewards": rewards.mean(dim=0).tolist(),
                 "density": result.density.tolist(),
+                "calibrated_density": result.calibrated_density.tolist(),
                 "weights": result.weights.tolist(),
-                "active": result.active.sum(dim=0).tolist(),
             }
         )
     return generations
@@ -176,7 +176,7 @@ def check_activity(generations: list[dict]) -> None:
     if not generations:
         raise SmokeError("No generation batch was logged.")
     for index, name in enumerate(CHANNELS):
-        if not any(generation["active"][index] for generation in generations):
+        if not any(generation["density"][index] > 0 for generation in generations):
             raise SmokeError(f"{name} was constant in every group of {NUM_GENERATIONS} completions.")
 
 
@@ -235,11 +235,11 @@ def main() -> int:
     except SmokeError as error:
         console.print(f"The smoke test failed: {error}", style="red")
         return 1
-    table = Table("step", "reward", "mean", "density", "weight", "active groups", title="Generation batches")
+    table = Table("step", "reward", "mean", "density", "calibrated density", "weight", title="Generation batches")
     for generation in generations:
         for index, name in enumerate(CHANNELS):
             numbers = [f"{generation[key][index]:.3f}" for key in ("rewards", "density", "weights")]
-            table.add_row(str(generation["step"]), name, *numbers, str(generation["active"][index]))
+            table.add_row(str(generation["step"]), name, *numbers, str(generation["density"][index] > 0))
     console.print(table)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # from KiB on Linux
     console.print(

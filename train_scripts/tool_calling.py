@@ -10,7 +10,7 @@ format (0 or 1) and correctness of the calls (-3 to 3).
 
 The data are `dataset/rlla_4k/train.parquet` and `test.parquet` of https://github.com/qiancheng0/ToolRL.
 
-# Full training, as in the paper on DARA: 512 prompts times 4 completions per generation, 4 updates of 512 completions each
+# Full training, as in the paper on DARA: 512 prompts times 4 completions per generation, 4 updates of 512 completions
 ```bash
 accelerate launch -m train_scripts.tool_calling \
     --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct \
@@ -61,8 +61,8 @@ class ScriptArguments:
 
     Args:
         dataset_path (`str`, *optional*):
-            Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with the columns of
-            ToolRL.
+            Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with the columns
+            of ToolRL.
         dataset_split (`str`, *optional*, defaults to `"train"`):
             Split of a folder or Hub data set.
         eval_dataset_path (`str`, *optional*):
@@ -74,8 +74,8 @@ class ScriptArguments:
     dataset_path: str | None = field(
         default=None,
         metadata={
-            "help": "Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with the "
-            "columns of ToolRL."
+            "help": "Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with "
+            "the columns of ToolRL."
         },
     )
     dataset_split: str = field(default="train", metadata={"help": "Split of a folder or Hub data set."})
@@ -91,8 +91,8 @@ class ScriptArguments:
     def __post_init__(self):
         if self.dataset_path is None:
             raise ValueError(
-                "`dataset_path` is not set. Pass a parquet file, a folder or a Hub id, e.g. `dataset/rlla_4k/train.parquet` "
-                "of https://github.com/qiancheng0/ToolRL."
+                "`dataset_path` is not set. Pass a parquet file, a folder or a Hub id, e.g. "
+                "`dataset/rlla_4k/train.parquet` of https://github.com/qiancheng0/ToolRL."
             )
 
 

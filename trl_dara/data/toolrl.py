@@ -12,8 +12,8 @@ def load_toolrl(path: str, split: str = "train") -> Dataset:
     Load prompts and ground truths for the rewards of `trl_dara.rewards.tool_calling`.
 
     The files `dataset/rlla_4k/train.parquet` (3,920 rows) and `test.parquet` (80 rows) of
-    https://github.com/qiancheng0/ToolRL load as they are, and so does any data set with their columns: `prompt`, a list
-    of messages, and `ground_truth`, a model answer (or `reward_model`, a mapping that holds it).
+    https://github.com/qiancheng0/ToolRL load as they are, and so does any data set with their columns: `prompt`, a
+    list of messages, and `ground_truth`, a model answer (or `reward_model`, a mapping that holds it).
 
     Args:
         path (`str`):
@@ -39,8 +39,8 @@ def load_toolrl(path: str, split: str = "train") -> Dataset:
     columns = dataset.column_names
     if "prompt" not in columns or not {"ground_truth", "reward_model"} & set(columns):
         raise ValueError(
-            f"{path!r} has the columns {columns}. It needs `prompt`, and `ground_truth` or `reward_model`; rename yours "
-            "with `Dataset.rename_column`."
+            f"{path!r} has the columns {columns}. It needs `prompt`, and `ground_truth` or `reward_model`; rename "
+            "yours with `Dataset.rename_column`."
         )
     return Dataset.from_list([_to_example(row, f"Row {index} of {path!r}") for index, row in enumerate(dataset)])
 
@@ -54,7 +54,8 @@ def _to_example(row: dict, name: str) -> dict:
     messages = row["prompt"]
     if not (isinstance(messages, list) and messages and all(_is_message(message) for message in messages)):
         raise ValueError(
-            f"{name}: `prompt` is {messages!r}. It must be a list of messages, each with a `role` and a `content` of text."
+            f"{name}: `prompt` is {messages!r}. It must be a list of messages, each with a `role` and a `content` of "
+            "text."
         )
     prompt = [{"role": message["role"], "content": message["content"]} for message in messages]
     return {"prompt": prompt, "ground_truth": ground_truth}

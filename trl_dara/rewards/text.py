@@ -20,8 +20,8 @@ def completion_text(completion: str | list[dict]) -> str:
 def think_length_reward(completions: list, max_words: int = 16, **kwargs) -> list[float]:
     """
     Reward function for short reasoning: 1 if the think block has at most `max_words` words. The block is the text
-    between the last `<think>` and the next `</think>`; words are separated by white space. A completion without the two
-    tags gets 0, an empty block 1.
+    between the last `<think>` and the next `</think>`; words are separated by white space. A completion without the
+    two tags gets 0, an empty block 1.
 
     Args:
         completions (`list[str]` or `list[list[dict]]`):

@@ -1,9 +1,9 @@
 """
-Rewards of ToolRL (https://huggingface.co/papers/2504.13958): a sparse one for the format, 0 or 1, and a graded one for the
-tool calls, in [-3, 3].
+Rewards of ToolRL (https://huggingface.co/papers/2504.13958): a sparse one for the format, 0 or 1, and a graded one for
+the tool calls, in [-3, 3].
 
-Both compare a completion with `ground_truth`, a column of the data set that holds a model answer of think, tool-call and
-response blocks:
+Both compare a completion with `ground_truth`, a column of the data set that holds a model answer of think, tool-call
+and response blocks:
 
     <think> I should use the appropriate tool. </think>
     <tool_call>
@@ -66,14 +66,13 @@ def tool_format_reward(completions: list, ground_truth: list[str], **kwargs) -> 
 
 def tool_correctness_reward(completions: list, ground_truth: list[str], **kwargs) -> list[float]:
     """
-    Reward function for the tool calls, graded in [-3, 3]: 3 for the calls of the ground truth in any order; less for each
-    wrong name, parameter and value; -3 for a missing or unreadable tool-call block. A ground truth without tool calls
-    gives 0 whatever the completion, so the reward is constant on such prompts.
+    Reward function for the tool calls, graded in [-3, 3]: 3 for the calls of the ground truth in any order; less for
+    each wrong name, parameter and value; -3 for a missing or unreadable tool-call block. A ground truth without tool
+    calls gives 0 whatever the completion, so the reward is constant on such prompts.
 
-    With the multiset Jaccard index of the tool names `J`, and for each call of the ground truth, in order, the Jaccard
-    index of the parameter names plus the number of equal values of the best unused predicted call of the same name
-    `m_i`, the reward is `6 (J + sum_i m_i) / (1 + sum_i (1 + P_i)) - 3`, where `P_i` is the number of parameters in the
-    ground truth.
+    The reward is `6 (J + sum_i m_i) / (1 + sum_i (1 + P_i)) - 3`, with the multiset Jaccard index `J` of the tool names
+    and, for each call `i` of the ground truth in order, its number of parameters `P_i` and the match `m_i` of the best
+    unused predicted call of the same name: the Jaccard index of the parameter names plus the number of equal values.
 
     Args:
         completions (`list[str]` or `list[list[dict]]`):
@@ -134,8 +133,8 @@ def parse_ground_truth(ground_truth: str) -> list[dict]:
         well_formed = False
     if not well_formed:
         raise ValueError(
-            f"`ground_truth` has a malformed tool-call block: {ground_truth!r}. Between <tool_call> and </tool_call>, put "
-            'one JSON object {"name": "...", "parameters": {...}} per line, or leave this row out of the data set.'
+            f"`ground_truth` has a malformed tool-call block: {ground_truth!r}. Between <tool_call> and </tool_call>, "
+            'put one JSON object {"name": "...", "parameters": {...}} per line, or leave this row out of the data set.'
         )
     return calls
 
