@@ -1,4 +1,4 @@
-"""Reward functions with TRL's signature: lists of prompts, completions and data columns in, one number per completion out."""
+"""Reward functions with TRL's signature: prompts, completions and data columns in, one number per completion out."""
 
 from .text import think_length_reward
 from .tool_calling import tool_correctness_reward, tool_format_reward

@@ -70,9 +70,10 @@ def tool_correctness_reward(completions: list, ground_truth: list[str], **kwargs
     each wrong name, parameter and value; -3 for a missing or unreadable tool-call block. A ground truth without tool
     calls gives 0 whatever the completion, so the reward is constant on such prompts.
 
-    The reward is `6 (J + sum_i m_i) / (1 + sum_i (1 + P_i)) - 3`, with the multiset Jaccard index `J` of the tool names
-    and, for each call `i` of the ground truth in order, its number of parameters `P_i` and the match `m_i` of the best
-    unused predicted call of the same name: the Jaccard index of the parameter names plus the number of equal values.
+    The reward is `6 (J + sum_i m_i) / (1 + sum_i (1 + P_i)) - 3`, with the multiset Jaccard index `J` of the tool
+    names and, for each call `i` of the ground truth in order, its number of parameters `P_i` and the match `m_i` of
+    the best unused predicted call of the same name: the Jaccard index of the parameter names plus the number of equal
+    values.
 
     Args:
         completions (`list[str]` or `list[list[dict]]`):
