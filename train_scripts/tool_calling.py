@@ -102,7 +102,7 @@ def main(script_args, training_args, model_args):
     from trl_dara import MultiRewardGRPOTrainer
     from trl_dara.data.toolrl import load_toolrl
     from trl_dara.rewards import think_length_reward, tool_correctness_reward, tool_format_reward
-    from trl_dara.scripts.grpo import checkpoint_to_resume
+    from trl_dara.scripts.grpo import model_init_kwargs, train_and_save
 
     reward_funcs = [tool_format_reward, tool_correctness_reward]
     reward_bounds = {"tool_format_reward": [0, 1], "tool_correctness_reward": [-3, 3]}
@@ -112,13 +112,7 @@ def main(script_args, training_args, model_args):
     if training_args.reward_bounds is None:
         training_args.reward_bounds = reward_bounds
 
-    training_args.model_init_kwargs = {
-        "revision": model_args.model_revision,
-        "trust_remote_code": training_args.trust_remote_code,
-        "attn_implementation": model_args.attn_implementation,
-        "dtype": model_args.dtype,
-        **(training_args.model_init_kwargs or {}),
-    }
+    training_args.model_init_kwargs = model_init_kwargs(training_args, model_args)
     train_dataset = load_toolrl(script_args.dataset_path, script_args.dataset_split)
     eval_dataset = load_toolrl(script_args.eval_dataset_path) if script_args.eval_dataset_path else None
 
@@ -131,15 +125,7 @@ def main(script_args, training_args, model_args):
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
-    trainer.train(resume_from_checkpoint=checkpoint_to_resume(trainer))
-    trainer.accelerator.print("Training completed.")
-
-    trainer.save_model(training_args.output_dir)
-    trainer.accelerator.print(f"Model saved to {training_args.output_dir}.")
-    if training_args.push_to_hub:
-        trainer.push_to_hub()
-        trainer.accelerator.print(f"Model pushed to https://huggingface.co/{trainer.hub_model_id}.")
-    trainer.end()  # finishes the trackers and the process group
+    train_and_save(trainer)
     return trainer
 
 

@@ -5,10 +5,7 @@ import math
 import torch
 
 from .aggregation import AdvantageResult
-
-
-# Contributions this small take no side; the threshold of the activity test in the DARA paper.
-_NEUTRAL = 1e-8
+from .aggregation.ops import NEGLIGIBLE
 
 
 def channel_metrics(
@@ -43,13 +40,12 @@ def channel_metrics(
     num_groups, num_generations, _ = rewards.shape
     steering = reward_weights != 0  # (K,)
     known = ~rewards.isnan()  # (B, G, K)
-    share = _shares(result.contributions)  # (K,)
     per_channel = {
         "density": result.density,
         "calibrated_density": result.calibrated_density,
         "energy": result.energy / len(result.advantages),
         "weight": result.weights if result.weights.ndim == 1 else result.weights.mean(dim=0),  # (K,)
-        "share": share,
+        "share": _shares(result.contributions),  # (K,)
         **_dead_groups(rewards, result.active, reward_bounds),
     }
     if num_generations == 1:  # evaluation with one completion per prompt: there is nothing to compare within a group
@@ -68,7 +64,7 @@ def channel_metrics(
 
     live = (result.active & steering).any(dim=-1)  # (B,)
     opposed = reward_weights * result.channel_advantages  # (N, K)
-    conflict = (opposed > _NEUTRAL).any(dim=-1) & (opposed < -_NEUTRAL).any(dim=-1)  # (N,)
+    conflict = (opposed > NEGLIGIBLE).any(dim=-1) & (opposed < -NEGLIGIBLE).any(dim=-1)  # (N,)
     comparable = num_generations > 1
     metrics["aggregation/frac_groups_inactive"] = 1 - live.float().mean().item() if comparable else math.nan
     metrics["aggregation/frac_conflict"] = conflict[result.scored].float().mean().item() if comparable else math.nan
@@ -96,7 +92,7 @@ def _dead_groups(
         if bounds is not None:
             low[index], high[index] = bounds
     # Without bounds and with one value all over, nothing says whether that value is low or high
-    sided = (high > low).float().where(high > low, torch.nan)  # (K,)
+    sided = torch.where(high > low, 1.0, torch.nan)  # (K,)
     dead = ~active & known.any(dim=1)  # (B, K)
     upper = lowest > low / 2 + high / 2  # (B, K)
     return {

@@ -41,13 +41,14 @@ def grpo(
         low = rewards.masked_fill(rewards.isnan(), torch.inf).amin(dim, keepdim=True)
         high = rewards.masked_fill(rewards.isnan(), -torch.inf).amax(dim, keepdim=True)
         constant = (low == high) & (~rewards.isnan() | unscorable).all(dim, keepdim=True)
-        total = (reward_weights * rewards).masked_fill(constant, 0).nansum(dim=-1)  # (B, G)
-        return total.clamp(-largest, largest).masked_fill(~groups.scored, torch.nan)
+        summed = (reward_weights * rewards).masked_fill(constant, 0).nansum(dim=-1)  # (B, G)
+        return summed.clamp(-largest, largest).masked_fill(~groups.scored, torch.nan)
 
+    total = sums(dim=1)  # (B, G)
     if scale == "group":
-        advantages = standardize(sums(dim=1), dim=1, eps=eps).values  # (B, G)
+        advantages = standardize(total, dim=1, eps=eps).values  # (B, G)
     else:
-        advantages = sums(dim=1) - sums(dim=1).nanmean(dim=1, keepdim=True)  # (B, G)
+        advantages = total - total.nanmean(dim=1, keepdim=True)  # (B, G)
     if scale == "batch":
         spread = standardize(sums(dim=(0, 1)).flatten(), dim=0, eps=eps).std  # (1,)
         advantages = advantages / (spread + eps)

@@ -8,7 +8,7 @@ import textwrap
 import time
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -181,7 +181,7 @@ def call(function: Callable, channel: str, batch: dict) -> Outcome:
     """
     from trl.trainer.utils import is_async_callable
 
-    from trl_dara.rewards.channel import checked_rewards
+    from trl_dara.rewards.channel import checked_rewards, run_through
     from trl_dara.rewards.contract import TRAINER_ARGUMENTS, contract_problem
 
     columns = [name for name in batch if name not in TRAINER_ARGUMENTS]
@@ -190,9 +190,7 @@ def call(function: Callable, channel: str, batch: dict) -> Outcome:
         return Outcome(channel, problem=problem)
     start = time.perf_counter()
     try:
-        output = asyncio.run(function(**batch)) if is_async_callable(function) else function(**batch)
-        if isinstance(output, Iterator):
-            output = list(output)  # a generator's code runs, and fails, only now
+        output = run_through(asyncio.run(function(**batch)) if is_async_callable(function) else function(**batch))
         seconds = time.perf_counter() - start
     except Exception as error:  # whatever the user's function raises is reported, and the other channels still run
         where = traceback.extract_tb(error.__traceback__)[-1]

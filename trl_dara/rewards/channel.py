@@ -118,7 +118,7 @@ def as_channel(
             start = time.perf_counter()
             try:
                 call = reward_func(prompts=prompts, completions=completions, **kwargs)
-                output = _run_through(await _within(timeout, call))
+                output = run_through(await _within(timeout, call))
             except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
                 return failed(error, len(completions))
             finally:
@@ -137,7 +137,7 @@ def as_channel(
             try:
                 if worker is not None:
                     worker.timeout = timeout
-                output = _run_through(reward_func(prompts=prompts, completions=completions, **kwargs))
+                output = run_through(reward_func(prompts=prompts, completions=completions, **kwargs))
             except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
                 return failed(error, len(completions))
             finally:
@@ -159,7 +159,7 @@ async def _within(timeout: float | None, call: Awaitable):
         raise TimeoutError(f"no answer within {timeout:g} seconds (`reward_timeout`)") from error
 
 
-def _run_through(output):
+def run_through(output):
     """A list of what a generator gives: its code runs, and fails, only now."""
     return list(output) if isinstance(output, Iterator) else output
 

@@ -154,19 +154,47 @@ def checkpoint_to_resume(trainer) -> str | bool | None:
     return checkpoint
 
 
-def main(script_args, training_args, model_args, dataset_args):
-    from trl import get_peft_config, get_quantization_config
-
-    from trl_dara import MultiRewardGRPOTrainer
-
-    reward_model = script_args.reward_model_name_or_path
-    training_args.model_init_kwargs = {
+def model_init_kwargs(training_args, model_args) -> dict:
+    """
+    How to load the model: the options of [`~trl.ModelConfig`], unless the setting `model_init_kwargs` says otherwise.
+    """
+    return {
         "revision": model_args.model_revision,
         "trust_remote_code": training_args.trust_remote_code,
         "attn_implementation": model_args.attn_implementation,
         "dtype": model_args.dtype,
         **(training_args.model_init_kwargs or {}),
     }
+
+
+def train_and_save(trainer, dataset_name: str | None = None) -> None:
+    """
+    Train, resuming where the setting `resume_from_checkpoint` says, save the model, and push it if asked to.
+
+    Args:
+        trainer ([`MultiRewardGRPOTrainer`]):
+            Trainer that has not yet run.
+        dataset_name (`str`, *optional*):
+            Data set for the model card on the Hub.
+    """
+    trainer.train(resume_from_checkpoint=checkpoint_to_resume(trainer))
+    trainer.accelerator.print("Training completed.")
+
+    trainer.save_model(trainer.args.output_dir)
+    trainer.accelerator.print(f"Model saved to {trainer.args.output_dir}.")
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub(dataset_name=dataset_name)
+        trainer.accelerator.print(f"Model pushed to https://huggingface.co/{trainer.hub_model_id}.")
+    trainer.end()  # finishes the trackers and the process group
+
+
+def main(script_args, training_args, model_args, dataset_args):
+    from trl import get_peft_config, get_quantization_config
+
+    from trl_dara import MultiRewardGRPOTrainer
+
+    reward_model = script_args.reward_model_name_or_path
+    training_args.model_init_kwargs = model_init_kwargs(training_args, model_args)
     dataset = load_data(script_args, dataset_args)
     evaluates = training_args.eval_strategy != "no"
 
@@ -179,15 +207,7 @@ def main(script_args, training_args, model_args, dataset_args):
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
-    trainer.train(resume_from_checkpoint=checkpoint_to_resume(trainer))
-    trainer.accelerator.print("Training completed.")
-
-    trainer.save_model(training_args.output_dir)
-    trainer.accelerator.print(f"Model saved to {training_args.output_dir}.")
-    if training_args.push_to_hub:
-        trainer.push_to_hub(dataset_name=script_args.dataset_name)
-        trainer.accelerator.print(f"Model pushed to https://huggingface.co/{trainer.hub_model_id}.")
-    trainer.end()  # finishes the trackers and the process group
+    train_and_save(trainer, script_args.dataset_name)
 
 
 def make_parser(prog: str = "trl-dara grpo", *extra_types: type) -> TrlParser:
