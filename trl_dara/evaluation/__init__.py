@@ -1,0 +1,1 @@
+"""Evaluation of trained models: mathematics, tool calling, and the statistics of both."""
