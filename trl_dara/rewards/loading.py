@@ -23,21 +23,21 @@ from types import ModuleType
 
 from trl.trainer.utils import is_async_callable
 
+from . import __all__ as exported
 from .worker import find_worker
 
 
+_OF_TRL = (
+    "accuracy_reward",
+    "get_cosine_scaled_reward",
+    "get_repetition_penalty_reward",
+    "get_soft_overlong_punishment",
+    "reasoning_accuracy_reward",
+    "think_format_reward",
+)
+_OURS = tuple(name for name in exported if name.endswith("_reward"))
 # Paths rather than functions: a built-in is imported when it is used.
-REWARDS = {
-    "accuracy_reward": "trl.rewards.accuracy_reward",
-    "get_cosine_scaled_reward": "trl.rewards.get_cosine_scaled_reward",
-    "get_repetition_penalty_reward": "trl.rewards.get_repetition_penalty_reward",
-    "get_soft_overlong_punishment": "trl.rewards.get_soft_overlong_punishment",
-    "reasoning_accuracy_reward": "trl.rewards.reasoning_accuracy_reward",
-    "think_format_reward": "trl.rewards.think_format_reward",
-    "think_length_reward": "trl_dara.rewards.think_length_reward",
-    "tool_correctness_reward": "trl_dara.rewards.tool_correctness_reward",
-    "tool_format_reward": "trl_dara.rewards.tool_format_reward",
-}
+REWARDS = {name: f"trl.rewards.{name}" for name in _OF_TRL} | {name: f"trl_dara.rewards.{name}" for name in _OURS}
 
 # Built-ins that are called with `kwargs` to get the reward function.
 FACTORIES = frozenset({"get_cosine_scaled_reward", "get_repetition_penalty_reward", "get_soft_overlong_punishment"})

@@ -17,6 +17,33 @@ def completion_text(completion: str | list[dict]) -> str:
     return completion if isinstance(completion, str) else ""
 
 
+def fits_template(text: str, template: str) -> bool:
+    """
+    Whether a text is the template with any text, line breaks included, in place of each `*`. Takes linear time, which a
+    regular expression with `.*` does not.
+
+    Args:
+        text (`str`):
+            A completion, as a whole.
+        template (`str`):
+            Literal text with at least one `*`, such as `"<think>*</think>"`.
+
+    Returns:
+        `bool`
+    """
+    first, *middle, last = template.split("*")
+    if not (text.startswith(first) and text.endswith(last)):
+        return False
+    # If any places of the literals fit, the leftmost ones do.
+    position, end = len(first), len(text) - len(last)
+    for literal in middle:
+        position = text.find(literal, position, end)
+        if position < 0:
+            return False
+        position += len(literal)
+    return position <= end
+
+
 def think_length_reward(completions: list, max_words: int = 16, **kwargs) -> list[float]:
     """
     Reward function for short reasoning: 1 if the think block has at most `max_words` words. The block is the text

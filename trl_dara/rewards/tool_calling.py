@@ -17,7 +17,7 @@ sooner or later. A malformed ground truth does raise, since it is an error in th
 import json
 from collections import Counter
 
-from .text import completion_text
+from .text import completion_text, fits_template
 
 
 MAX_CORRECTNESS = 3.0
@@ -146,20 +146,9 @@ def _has_format(text: str, ground_truth: str) -> bool:
     tags = ["<tool_call>", "</tool_call>"] * tool_call + ["<response>", "</response>"] * response
     if any(text.count(tag) != 1 for tag in tags):
         return False
-    blocks = (
-        ["<think>*</think>"] + ["<tool_call>\n*\n</tool_call>"] * tool_call + ["<response>*</response>"] * response
-    )
-    first, *middle, last = "\n".join(blocks).split("*")
-    if not (text.startswith(first) and text.endswith(last)):
-        return False
-    # Leftmost occurrences decide a pattern of literals and `.*` in one pass; a regular expression may backtrack.
-    position, end = len(first), len(text) - len(last)
-    for literal in middle:
-        position = text.find(literal, position, end)
-        if position < 0:
-            return False
-        position += len(literal)
-    return position <= end
+    blocks = ["<think>*</think>"]
+    blocks += ["<tool_call>\n*\n</tool_call>"] * tool_call + ["<response>*</response>"] * response
+    return fits_template(text, "\n".join(blocks))
 
 
 def _parse_calls(text: str) -> list:
