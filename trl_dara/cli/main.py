@@ -12,6 +12,7 @@ SUBCOMMANDS = {
     "demo": "trl_dara.cli.demo",
     "plan": "trl_dara.cli.plan",
     "check": "trl_dara.cli.check",
+    "vllm-serve": "trl_dara.cli.vllm_serve",
 }
 
 
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv[:1])  # what follows the command is the command's
     if args.command is None:
         parser.epilog = "commands:\n" + "\n".join(
-            f"  {name:<8}{importlib.import_module(module).HELP}" for name, module in SUBCOMMANDS.items()
+            f"  {name:<12}{importlib.import_module(module).HELP}" for name, module in SUBCOMMANDS.items()
         )
         parser.print_help()
         return 0
