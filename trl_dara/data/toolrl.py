@@ -1,10 +1,9 @@
 """The tool-calling data of ToolRL (https://huggingface.co/papers/2504.13958) in TRL's prompt format."""
 
-from pathlib import Path
-
-from datasets import Dataset, load_dataset
+from datasets import Dataset
 
 from ..rewards.tool_calling import parse_ground_truth
+from .loading import load_rows
 
 
 def load_toolrl(path: str, split: str = "train") -> Dataset:
@@ -17,7 +16,7 @@ def load_toolrl(path: str, split: str = "train") -> Dataset:
 
     Args:
         path (`str`):
-            A parquet file, a folder of data files, or the id of a data set on the Hub.
+            A parquet, jsonl or json file, a folder of data files, or the id of a data set on the Hub.
         split (`str`, *optional*, defaults to `"train"`):
             Split of a folder or Hub data set; a single file is loaded whole.
 
@@ -25,17 +24,10 @@ def load_toolrl(path: str, split: str = "train") -> Dataset:
         [`~datasets.Dataset`] with the columns `prompt` (conversational) and `ground_truth`.
 
     Raises:
-        `FileNotFoundError`: when the parquet file does not exist.
+        `OSError`: when there is no such file or data set, or the Hub cannot be reached.
         `ValueError`: when a column is missing, or when the prompt or the ground truth of a row is malformed.
     """
-    if path.endswith(".parquet"):
-        if not Path(path).is_file():
-            raise FileNotFoundError(
-                f"`path` is {path!r}, but there is no such file. Pass a parquet file, a folder or a Hub id."
-            )
-        dataset = Dataset.from_parquet(path)
-    else:
-        dataset = load_dataset(path, split=split)
+    dataset = load_rows(path, split)
     columns = dataset.column_names
     if "prompt" not in columns or not {"ground_truth", "reward_model"} & set(columns):
         raise ValueError(
