@@ -133,6 +133,7 @@ def vllm_backend(llm: "LLM", *, context_length: int | None = None) -> Generate:
 
 def vllm_server_backend(
     base_url: str,
+    model: str,
     tokenizer: "PreTrainedTokenizerBase",
     *,
     context_length: int | None = None,
@@ -145,7 +146,9 @@ def vllm_server_backend(
 
     Args:
         base_url (`str`):
-            Address, e.g. `"http://localhost:8000"`. The first model that the server names is used.
+            Address, e.g. `"http://localhost:8000"`.
+        model (`str`):
+            The model, by the name or the path that the server knows it by.
         tokenizer ([`~transformers.PreTrainedTokenizerBase`]):
             Tokenizer of the served model.
         context_length (`int`, *optional*):
@@ -160,6 +163,7 @@ def vllm_server_backend(
 
     Raises:
         `requests.RequestException`: here and in every call, when the server cannot be reached or refuses.
+        `ValueError`: when the server has another model.
     """
     import requests
     from requests.adapters import HTTPAdapter, Retry
@@ -175,8 +179,12 @@ def vllm_server_backend(
             raise requests.HTTPError(f"{response.url} answered {response.status_code}: {response.text[:500]}")
         return response.json()
 
-    served = call("GET", "models")["data"][0]
-    context_length = _shorter(context_length, served["max_model_len"])
+    models = call("GET", "models")["data"]
+    names = [served["id"] for served in models if model in (served["id"], served["root"])]
+    if not names:
+        served = ", ".join(served["id"] for served in models)
+        raise ValueError(f"`model` is '{model}', but the server at {base_url} has {served}. Pass one of those names.")
+    context_length = _shorter(context_length, models[0]["max_model_len"])  # of the base model, which comes first
 
     def generate(prompts: list[str], sampling: Sampling) -> list[list[Generation]]:
         prompt_ids, budgets = _tokenize(tokenizer, prompts, sampling, context_length)
@@ -188,7 +196,7 @@ def vllm_server_backend(
                 **vars(sampling),
                 "min_p": 0.0,  # what is not set would come from the model's own file of defaults
                 "max_tokens": budget,
-                "model": served["id"],
+                "model": names[0],
                 "prompt": [prompt_ids[index] for index in indices],
                 "return_token_ids": True,
             }

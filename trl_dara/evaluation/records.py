@@ -1,0 +1,131 @@
+"""
+Results that survive a kill: records in JSONL files that only grow, and files that are replaced in one step.
+
+A process that is killed while it appends leaves at most a last line without its end. Such a line is never read, and it
+is removed before anything else is appended.
+"""
+
+import json
+import os
+from pathlib import Path
+
+
+def read_records(path: str | Path) -> list[dict]:
+    """
+    Read the complete records of a file.
+
+    Args:
+        path (`str` or `Path`):
+            A JSONL file.
+
+    Returns:
+        `list[dict]`: in the order in which they were written; none where there is no file.
+
+    Raises:
+        `ValueError`: for a complete line that is no JSON object.
+    """
+    path = Path(path)
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []  # what is behind the last line end is torn
+    return [_parse(line, path, number) for number, line in enumerate(lines, start=1)]
+
+
+def append_records(path: str | Path, records: list[dict]) -> None:
+    """
+    Append records, and return when they are on the disk.
+
+    Args:
+        path (`str` or `Path`):
+            A JSONL file; it and its folder are made where they do not exist.
+        records (`list[dict]`):
+            What to append.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+") as file:
+        _drop_torn_line(file)
+        file.write("".join(json.dumps(record) + "\n" for record in records).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: str | Path, text: str) -> None:
+    """
+    Write a file such that, whenever the process is killed, there is either the old or the new one.
+
+    Args:
+        path (`str` or `Path`):
+            The file; its folder is made where it does not exist.
+        text (`str`):
+            The new content.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".tmp")
+    with open(unfinished, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def keep_settings(path: str | Path, settings: dict) -> None:
+    """
+    Write down the settings that a folder's records were made with, or check that they are the same as before.
+
+    Args:
+        path (`str` or `Path`):
+            A JSON file.
+        settings (`dict`):
+            Everything that a record depends on; JSON values, and dictionaries of them.
+
+    Raises:
+        `ValueError`: when the file has other settings. The message names each that differs, with both values.
+    """
+    path = Path(path)
+    settings = json.loads(json.dumps(settings))
+    if not path.exists():
+        replace_file(path, json.dumps(settings, indent=2) + "\n")
+        return
+    before, now = _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(settings)
+    differing = [
+        f"`{name}` was {before.get(name)!r} and is now {now.get(name)!r}"
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
+    if differing:
+        raise ValueError(
+            f"{path.parent} has results of other settings: {'; '.join(differing)}. Pass the settings of before to go on "
+            "there, or another folder."
+        )
+
+
+def _parse(line: bytes, path: Path, number: int) -> dict:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number} is no JSON: {error}. Remove the line to go on without it.") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}, line {number} is no JSON object. Remove the line to go on without it.")
+    return record
+
+
+def _drop_torn_line(file) -> None:
+    """Cut a file, open for reading and appending, behind its last line end."""
+    end = size = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - 65536)
+        file.seek(start)
+        line_end = file.read(end - start).rfind(b"\n")
+        if line_end >= 0:
+            end = start + line_end + 1
+            break
+        end = start
+    if end < size:
+        file.truncate(end)
+
+
+def _flat(settings: dict, prefix: str = "") -> dict:
+    flat = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
