@@ -125,7 +125,7 @@ def test_the_sources_are_those_of_the_paper():
         ("math500", {"problem": " ", "answer": "1"}, "Row 0 .* problem ' '"),
         ("math500", {"problem": "?", "answer": None}, "Row 0 .* answer None"),
         ("olympiadbench", {"question": "?", "final_answer": []}, r"Row 0 .* answer \[\]"),
-        ("gsm8k", {"question": "?", "answer": "18"}, "Row 0 .*'18' has no `####`"),
+        ("gsm8k", {"question": "?", "answer": "18"}, "Row 0 .*'18', which has no '####'"),
         ("amc23", {"problem": "?", "answer": "two"}, "Row 0 .*'two'"),
     ],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from datasets import Dataset
 
+from ..rewards.gsm8k import gsm8k_gold
 from ..rewards.math_answers import unwrap_dollars
 from .loading import load_rows
 
@@ -30,14 +31,6 @@ def _integer(answer) -> str:
 def _first_unwrapped(answer) -> str:
     """OlympiadBench's answers are lists of one LaTeX string, often between dollars."""
     return unwrap_dollars(str(answer[0] if isinstance(answer, list) else answer))
-
-
-def _after_hashes(answer) -> str:
-    """GSM8K's answers are a solution, `####` and the final number."""
-    _, hashes, gold = str(answer).partition("####")
-    if not hashes:
-        raise ValueError(f"the answer {answer!r} has no `####` before the final number")
-    return gold.strip()
 
 
 @dataclass(frozen=True)
@@ -76,12 +69,12 @@ MATH_BENCHMARKS = {
     "olympiadbench": MathSource(
         "Hothan/OlympiadBench", "train", "OE_TO_maths_en_COMP", "question", "final_answer", _first_unwrapped
     ),
-    "gsm8k": MathSource("openai/gsm8k", "test", "main", "question", to_answer=_after_hashes),
+    "gsm8k": MathSource("openai/gsm8k", "test", "main", "question", to_answer=gsm8k_gold),
 }
 
 MATH_TRAINING_SETS = {
     "deepscaler": MathSource("agentica-org/DeepScaleR-Preview-Dataset", "train"),
-    "gsm8k": MathSource("openai/gsm8k", "train", "main", "question", to_answer=_after_hashes),
+    "gsm8k": MathSource("openai/gsm8k", "train", "main", "question", to_answer=gsm8k_gold),
 }
 
 
@@ -194,7 +187,7 @@ def _load(name: str, sources: dict[str, MathSource], path: str | Path | None, ma
         try:
             gold = source.to_answer(answer)
         except ValueError as error:
-            raise ValueError(f"Row {index} of {place!r}: {error}.") from None
+            raise ValueError(f"Row {index} of {place!r}: {error}") from None
         examples.append({"id": f"{name}-{index}", "problem": problem, "prompt": make_prompt(problem), "answer": gold})
     return Dataset.from_list(examples)
 
