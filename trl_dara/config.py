@@ -58,6 +58,13 @@ class MultiRewardGRPOConfig(GRPOConfig):
             to async functions and to those marked with `trl_dara.rewards.worker.in_worker_process`; nothing can stop
             another sync function.
 
+        > Parameters that control generation with a vLLM server
+
+        vllm_request_timeout (`float`, *optional*, defaults to `600.0`):
+            Longest time in seconds that one request to the vLLM server may take, the generation of a whole batch
+            included, after which training stops with an error; only with `vllm_mode="server"`. TRL's
+            `vllm_server_timeout` limits how long the start waits for the server.
+
         > Parameters that control which groups are trained on
 
         group_filter (`str`, *optional*, defaults to `"none"`):
@@ -130,6 +137,13 @@ class MultiRewardGRPOConfig(GRPOConfig):
             "Applies to async functions and to those marked with `in_worker_process`."
         },
     )
+    vllm_request_timeout: float = field(
+        default=600.0,
+        metadata={
+            "help": "Longest time in seconds that one request to the vLLM server may take, the generation of a whole "
+            "batch included, after which training stops with an error."
+        },
+    )
     group_filter: str = field(
         default="none",
         metadata={
@@ -167,6 +181,8 @@ class MultiRewardGRPOConfig(GRPOConfig):
             raise ValueError(
                 f"`reward_timeout` is {self.reward_timeout}. Pass a number of seconds > 0, or None for no limit."
             )
+        if not 0 < self.vllm_request_timeout < math.inf:
+            raise ValueError(f"`vllm_request_timeout` is {self.vllm_request_timeout}. Pass a number of seconds > 0.")
         if self.calibration_window is not None and not (
             isinstance(self.calibration_window, int) and self.calibration_window >= 1
         ):

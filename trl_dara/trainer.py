@@ -24,6 +24,7 @@ from .model_card import rewards_section
 from .rewards.contract import check_reward_contract, columns_by_dataset
 from .rollout import Rollout
 from .state import load_state, save_state
+from .vllm_server import SamplingMonitor, adapt_vllm_server, check_vllm_server
 
 
 logger = logging.getLogger(__name__)
@@ -119,6 +120,9 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             args = copy.copy(args)  # TRL builds a tensor from the list; names are known for certain after it
             args.reward_weights = None
         self._gathered_rewards = None
+        if args.use_vllm and args.vllm_mode == "server":
+            processing_class, tools = kwargs.get("processing_class"), kwargs.get("tools")
+            check_vllm_server(args, model, processing_class, train_dataset, tools)
         super().__init__(
             model,
             reward_funcs=validation.check_reward_funcs(reward_funcs),
@@ -139,13 +143,13 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             if settings.group_filter != "none"
             else None
         )
+        if self.use_vllm and self.vllm_mode == "server":
+            adapt_vllm_server(self.vllm_generation, settings.vllm_request_timeout)
+        self._monitor_sampling = SamplingMonitor()
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
         uses_window = "window" in inspect.signature(rule).parameters
-        window = settings.calibration_window if uses_window else None
-        self.accelerator.print(validation.batch_plan(args, self.rule_name, window, self.channels))
         if self.accelerator.is_main_process:
-            validation.warn_about_unused_window(self.rule_name, uses_window, settings.calibration_window)
-            validation.warn_about_one_prompt(args, self.rule_name, uses_window, window)
+            validation.announce(args, self.rule_name, uses_window, settings.calibration_window, self.channels)
 
     def _set_up_channels(self, settings: MultiRewardGRPOConfig, named_weights: dict[str, float] | None) -> None:
         """Name, weigh, check and wrap the channels; environments may have added some during TRL's construction."""
@@ -201,6 +205,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         """TRL's own generation and scoring of one batch, with its rows added to `table`."""
         self._logs = table
         batch = super()._generate_and_score_completions(inputs)
+        self._monitor_sampling(self._metrics[self._mode], self.state.global_step)
         return Rollout(batch, self._take_rewards(len(inputs)), table)
 
     def _take_rewards(self, num_local: int) -> torch.Tensor:

@@ -212,6 +212,19 @@ def check_dataset_size(train_dataset, args: GRPOConfig) -> None:
         )
 
 
+def announce(args: GRPOConfig, rule_name: str, uses_window: bool, window: int | None, channels: "Channels") -> None:
+    """
+    Say what a generation batch is and how rewards are combined, and what of the settings will not work as one may expect.
+    """
+    if window is not None and not uses_window:
+        logger.warning(
+            f"`calibration_window={window}` has no effect with the rule `{rule_name}`; `dara_*` and `static_*` use it."
+        )
+        window = None
+    print(batch_plan(args, rule_name, window, channels))  # noqa: T201
+    warn_about_one_prompt(args, rule_name, uses_window, window)
+
+
 def batch_plan(args: GRPOConfig, rule_name: str, window: int | None, channels: "Channels") -> str:
     """
     One line that says what a generation batch is and how rewards are combined.
@@ -225,16 +238,6 @@ def batch_plan(args: GRPOConfig, rule_name: str, window: int | None, channels: "
         f"completions, {updates:g} optimiser steps each; density in steps of 1/{prompts}. Rewards combined by "
         f"{rule_name}{calibration}, reward weights: {', '.join(f'{name} {weight:g}' for name, weight in weights)}."
     )
-
-
-def warn_about_unused_window(rule_name: str, uses_window: bool, window: int | None) -> None:
-    """
-    Say that a calibration window has no effect with this rule.
-    """
-    if window is not None and not uses_window:
-        logger.warning(
-            f"`calibration_window={window}` has no effect with the rule `{rule_name}`; `dara_*` and `static_*` use it."
-        )
 
 
 def warn_about_one_prompt(args: GRPOConfig, rule_name: str, uses_window: bool, window: int | None) -> None:

@@ -1,0 +1,214 @@
+"""What needs no vLLM of the vLLM server mode: bounded requests, the checks of a server, and the watch over the sampling."""
+
+import json
+import logging
+import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import requests
+from datasets import Dataset
+from transformers import AutoTokenizer
+from urllib3.exceptions import NewConnectionError
+
+from trl_dara import MultiRewardGRPOConfig
+from trl_dara.vllm_server import SamplingMonitor, server_url
+from trl_dara.vllm_server.client import BoundedAdapter
+from trl_dara.vllm_server.preflight import _PROBE, Server, longest_prompt
+from trl_dara.vllm_server.sampling import LARGEST_MEAN_DIFFERENCE, MEAN_DIFFERENCE
+
+
+@contextmanager
+def http_server(answers: dict[str, tuple[int, dict]]):
+    """A local server with fixed answers; other paths are 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, body = answers.get(self.path.split("?")[0], (404, {}))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def silent_server():
+    """A port that accepts connections and never answers, like a stopped process."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def session(url: str, timeout: float) -> requests.Session:
+    session = requests.Session()
+    session.mount("http://", BoundedAdapter(url, timeout))
+    return session
+
+
+def test_request_to_a_server_that_hangs_ends_in_an_error_that_names_it():
+    with silent_server() as url, pytest.raises(ConnectionError) as caught:
+        session(url, timeout=0.5).post(f"{url}/v1/completions", json={})
+    message = str(caught.value)
+    assert url in message and "/v1/completions" in message and "ReadTimeout" in message
+    assert "vllm_request_timeout" in message and "resume_from_checkpoint" in message
+
+
+def test_request_to_a_server_that_is_gone_ends_in_an_error_that_names_it():
+    with silent_server() as url:
+        pass
+    with pytest.raises(ConnectionError, match="trl-dara vllm-serve") as caught:
+        session(url, timeout=0.5).get(f"{url}/health")
+    assert url in str(caught.value)
+
+
+def test_answers_pass_unchanged():
+    with http_server({"/fine": (200, {"a": 1}), "/bad": (400, {"b": 2})}) as url:
+        requester = session(url, timeout=10)
+        assert requester.get(f"{url}/fine").json() == {"a": 1}
+        assert requester.post(f"{url}/bad", json={}).status_code == 400
+
+
+@pytest.mark.parametrize("timeout", [0.3, 5.0, 60.0, 600.0])
+def test_waits_between_retries_fit_into_the_timeout(timeout):
+    retries = BoundedAdapter("", timeout).max_retries
+    waits = 0.0
+    for _ in range(retries.connect):
+        retries = retries.increment(method="POST", url="/", error=NewConnectionError(None, ""))
+        waits += retries.get_backoff_time()
+    assert 0 < waits <= min(timeout, 60) + 1e-9
+
+
+def check(url: str) -> Server:
+    return Server(url, timeout=1, command="trl-dara vllm-serve --model M")
+
+
+def test_server_that_is_not_there_or_hangs_or_is_ill():
+    with silent_server() as url, pytest.raises(ConnectionError, match=r"vllm_server_timeout=1` s \(ReadTimeout\)"):
+        check(url).wait_until_healthy()
+    with pytest.raises(ConnectionError, match="trl-dara vllm-serve --model M"):
+        check(url).wait_until_healthy()  # closed by now
+    with http_server({"/health": (503, {})}) as url, pytest.raises(ConnectionError, match="/health answers 503"):
+        check(url).wait_until_healthy()
+    with http_server({"/health": (200, {})}) as url:
+        check(url).wait_until_healthy()
+
+
+def test_server_that_is_no_vllm_server():
+    with http_server({"/health": (200, {})}) as url, pytest.raises(ValueError, match="/version with 404"):
+        check(url).check_version()
+
+
+@pytest.mark.parametrize("version", ["0.22.0", "0.31.0", "0.31.0+cpu"])
+def test_versions_in_range(version):
+    with http_server({"/version": (200, {"version": version})}) as url:
+        check(url).check_version()
+
+
+@pytest.mark.parametrize("version", ["0.21.3", "0.32.0", "1.0.0"])
+def test_versions_out_of_range(version):
+    with http_server({"/version": (200, {"version": version})}) as url, pytest.raises(ValueError) as caught:
+        check(url).check_version()
+    assert version in str(caught.value) and "0.22.0 to 0.31.0" in str(caught.value)
+
+
+def test_model_may_lie_at_another_path(tmp_path):
+    server = check("http://server")
+    server.check_model("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")
+    server.check_model("/data/models/sft/", str(tmp_path / "sft"))
+    with pytest.raises(ValueError, match="serves the model 'Qwen/Qwen2.5-1.5B', but 'Qwen/Qwen2.5-0.5B' is trained"):
+        server.check_model("Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-0.5B")
+
+
+def test_tokenizer_has_to_agree(tiny_model):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    with http_server({}) as url, pytest.raises(ValueError, match="/tokenize with 404"):
+        check(url).check_tokenizer(tokenizer)
+    tokens = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
+    with http_server({"/tokenize": (200, {"tokens": tokens})}) as url:
+        check(url).check_tokenizer(tokenizer)
+    with http_server({"/tokenize": (200, {"tokens": tokens[:-1]})}) as url:
+        with pytest.raises(
+            ValueError, match=f"token {len(tokens) - 1} of a probe text is None there and {tokens[-1]}"
+        ):
+            check(url).check_tokenizer(tokenizer)
+
+
+def test_context_holds_prompt_and_completion():
+    server = check("http://server")
+    server.check_context(context=512, prompt=448, completion=64)
+    with pytest.raises(ValueError, match="`trl-dara vllm-serve --model M --max-model-len 513`"):
+        server.check_context(context=512, prompt=449, completion=64)
+
+
+def test_weight_transfer_is_on():
+    def info(config):
+        return {"/server_info": (200, {"vllm_config": {"weight_transfer_config": config}})}
+
+    with http_server(info({"backend": "nccl"})) as url:
+        check(url).check_weight_transfer()
+    with http_server(info(None)) as url, pytest.raises(ValueError, match="--weight-transfer-config"):
+        check(url).check_weight_transfer()
+    with http_server({}) as url, pytest.raises(ValueError, match="VLLM_SERVER_DEV_MODE=1"):
+        check(url).check_weight_transfer()
+
+
+def config(tmp_path, **given) -> MultiRewardGRPOConfig:
+    return MultiRewardGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **given)
+
+
+def test_longest_prompt(tiny_model, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    args = config(tmp_path)
+    texts = ["the cat", "the cat and the dog and the bird", "yes"]
+    plain = Dataset.from_dict({"prompt": texts})
+    assert longest_prompt(plain, tokenizer, args, None) == max(len(tokenizer(text).input_ids) for text in texts)
+    chats = [[{"role": "user", "content": text}] for text in texts]
+    rendered = [tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"] for chat in chats]
+    conversational = Dataset.from_dict({"prompt": chats})
+    assert longest_prompt(conversational, tokenizer, args, None) == max(map(len, rendered))
+
+
+def test_prompts_that_cannot_be_measured_beforehand(tiny_model, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    args = config(tmp_path)
+    streamed = Dataset.from_dict({"prompt": ["the cat"]}).to_iterable_dataset()
+    with_images = Dataset.from_dict({"prompt": ["the cat"], "image": [None]})
+    for dataset in (None, streamed, with_images, Dataset.from_dict({"question": ["the cat"]})):
+        assert longest_prompt(dataset, tokenizer, args, None) == 0
+
+
+def test_url_is_trl_s(tmp_path):
+    assert server_url(config(tmp_path, vllm_server_base_url="http://node:1/v")) == "http://node:1/v"
+    assert server_url(config(tmp_path, vllm_server_host="node", vllm_server_port=8001)) == "http://node:8001"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
+def test_request_timeout_is_a_time(tmp_path, timeout):
+    with pytest.raises(ValueError, match="vllm_request_timeout"):
+        config(tmp_path, vllm_request_timeout=timeout)
+
+
+def test_monitor_warns_once_when_sampler_and_trainer_disagree(caplog):
+    monitor = SamplingMonitor()
+    with caplog.at_level(logging.WARNING, "trl_dara.vllm_server.sampling"):
+        monitor({}, step=0)  # no vLLM, or no correction
+        monitor({MEAN_DIFFERENCE: [5.0, LARGEST_MEAN_DIFFERENCE]}, step=1)  # only the newest batch counts
+        assert not caplog.records
+        monitor({MEAN_DIFFERENCE: [0.01, 2 * LARGEST_MEAN_DIFFERENCE]}, step=2)
+        monitor({MEAN_DIFFERENCE: [1.0]}, step=3)
+    (record,) = caplog.records
+    assert "step 2" in record.message and "0.2 nats" in record.message

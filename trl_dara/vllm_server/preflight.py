@@ -1,0 +1,244 @@
+"""Before training with a vLLM server: does it answer, and does it fit?"""
+
+import time
+from collections.abc import Callable
+from itertools import zip_longest
+from pathlib import Path
+
+import requests
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from packaging.version import Version
+from rich.console import Console
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
+from trl import GRPOConfig, is_conversational
+from trl.import_utils import is_vllm_available
+
+from .client import server_url
+
+
+# The range that TRL 1.16 is tested with
+OLDEST_VLLM, NEWEST_VLLM = "0.22.0", "0.31.0"
+
+_PROBE = "Grüße, 数学! 3,141 + 27.5 = ?\n\n\t<think> naïve \\frac{1}{2} </think> 🙂"
+
+# Prompts that are measured for the length of the context
+_MEASURED_PROMPTS = 1000
+
+# Longest time in seconds for one request while the server starts, and between two progress lines in a log file
+_PROBE_TIMEOUT = 10
+_LINE_EVERY = 30
+
+_SERVE = "trl-dara vllm-serve --model {model}"
+
+
+def check_vllm_server(
+    args: GRPOConfig,
+    model,
+    processing_class: PreTrainedTokenizerBase | ProcessorMixin | None,
+    train_dataset,
+    tools: list[Callable] | None,
+) -> None:
+    """
+    Check that the vLLM server of `args` can be trained with, before TRL connects to it: reachable and healthy, of a
+    version that TRL supports, with this model, this tokenizer, a context for prompt plus completion, and the endpoints
+    that take new weights. The main process asks; a failure is raised on every process.
+
+    Args:
+        args ([`~trl.GRPOConfig`]):
+            Configuration with `vllm_mode="server"`. A server that is still starting is waited for up to
+            `vllm_server_timeout` seconds.
+        model (`str` or [`~transformers.PreTrainedModel`]):
+            The model to be trained.
+        processing_class ([`~transformers.PreTrainedTokenizerBase`] or [`~transformers.ProcessorMixin`], *optional*):
+            Its tokenizer; by default the one of the model's name.
+        train_dataset ([`~datasets.Dataset`], *optional*):
+            Data set whose first 1,000 prompts have to fit. A streamed one, or one with images, is not measured.
+        tools (`list[Callable]`, *optional*):
+            Tools that become part of the prompt.
+
+    Raises:
+        `ConnectionError`: If the server does not answer in time.
+        `ValueError`: If it does not fit.
+    """
+    failure = None
+    if args.process_index == 0:
+        try:
+            _check(args, model, processing_class, train_dataset, tools)
+        except Exception as error:  # the other processes wait to hear of it, whatever it is
+            failure = error
+    (message,) = broadcast_object_list([None if failure is None else str(failure)])
+    if failure is not None:
+        raise failure
+    if message is not None:
+        raise RuntimeError(message)
+
+
+def _check(args: GRPOConfig, model, processing_class, train_dataset, tools) -> None:
+    if not is_vllm_available():
+        raise ImportError("`use_vllm` is on, but vLLM is not installed. Install it with `pip install trl-dara[vllm]`.")
+    model_name = model if isinstance(model, str) else model.config._name_or_path
+    server = Server(server_url(args), args.vllm_server_timeout, _SERVE.format(model=model_name or "..."))
+    server.wait_until_healthy()
+    server.check_version()
+    card = server.get("/v1/models")["data"][0]
+    if model_name:  # a model that was built in code has none
+        server.check_model(card["root"], model_name)
+    tokenizer = processing_class or AutoTokenizer.from_pretrained(model_name, trust_remote_code=args.trust_remote_code)
+    if isinstance(tokenizer, ProcessorMixin):
+        tokenizer = tokenizer.tokenizer
+    server.check_tokenizer(tokenizer)
+    server.check_context(
+        card["max_model_len"], longest_prompt(train_dataset, tokenizer, args, tools), args.max_completion_length
+    )
+    server.check_weight_transfer()
+
+
+class Server:
+    """
+    A vLLM server as the checks see it; every request has a time-out, every failure names the server and the remedy.
+
+    Args:
+        url (`str`):
+            Its address.
+        timeout (`float`):
+            Seconds that all checks together may wait for it.
+        command (`str`):
+            Command that starts the right server.
+    """
+
+    def __init__(self, url: str, timeout: float, command: str):
+        self.url = url
+        self.timeout = timeout
+        self.command = command
+        self.deadline = time.monotonic() + timeout
+
+    def _request_timeout(self) -> float:
+        return min(_PROBE_TIMEOUT, max(self.deadline - time.monotonic(), 1))
+
+    def wait_until_healthy(self) -> None:
+        """Wait for `/health`, with a line that moves in a terminal and one every half minute elsewhere."""
+        console = Console(stderr=True)
+        started = time.monotonic()
+        next_line = started
+        with console.status(f"Connecting to the vLLM server at {self.url}") as status:
+            while True:
+                try:
+                    answer = requests.get(f"{self.url}/health", timeout=self._request_timeout())
+                except requests.RequestException as error:
+                    problem = type(error).__name__
+                else:
+                    if answer.status_code == 200:
+                        return
+                    problem = f"/health answers {answer.status_code}"
+                now = time.monotonic()
+                if now >= self.deadline:
+                    raise ConnectionError(
+                        f"The vLLM server at {self.url} is not ready after `vllm_server_timeout={self.timeout:g}` s "
+                        f"({problem}). Start it with `{self.command}`, or correct `vllm_server_base_url` (or "
+                        "`vllm_server_host` and `vllm_server_port`); for a large model raise `vllm_server_timeout`."
+                    )
+                line = (
+                    f"Waiting for the vLLM server at {self.url}: {now - started:.0f} of {self.timeout:g} s ({problem})"
+                )
+                status.update(line)
+                if not console.is_terminal and now >= next_line:
+                    console.print(line)
+                    next_line += _LINE_EVERY
+                time.sleep(min(1, max(self.deadline - now, 0)))
+
+    def _request(self, method: str, path: str, **kwargs) -> requests.Response:
+        try:
+            return requests.request(method, f"{self.url}{path}", timeout=self._request_timeout(), **kwargs)
+        except requests.RequestException as error:
+            raise ConnectionError(
+                f"The vLLM server at {self.url} is healthy but failed at {path} ({type(error).__name__}: {error}). See its "
+                f"log. Restart it with `{self.command}`."
+            ) from error
+
+    def get(self, path: str, method: str = "GET", **kwargs) -> dict:
+        """The JSON answer of one endpoint."""
+        answer = self._request(method, path, **kwargs)
+        if answer.status_code != 200:
+            raise ValueError(
+                f"The vLLM server at {self.url} answers {path} with {answer.status_code}: {answer.text[:200]}. Is it a "
+                f"vLLM server? Restart it with `{self.command}`."
+            )
+        return answer.json()
+
+    def check_version(self) -> None:
+        version = self.get("/version")["version"]
+        if not Version(OLDEST_VLLM) <= Version(Version(version).base_version) <= Version(NEWEST_VLLM):
+            raise ValueError(
+                f"The vLLM server at {self.url} runs vLLM {version}; TRL is tested with {OLDEST_VLLM} to {NEWEST_VLLM}. "
+                "Install one of these for the server and the trainer."
+            )
+
+    def check_model(self, served: str, trained: str) -> None:
+        same = served == trained or Path(served).resolve().name == Path(trained).resolve().name
+        if not same:
+            raise ValueError(
+                f"The vLLM server at {self.url} serves the model {served!r}, but {trained!r} is trained. Restart it with `{self.command}`, "
+                "or train the model that is served."
+            )
+
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        body = {"prompt": _PROBE, "add_special_tokens": False}
+        theirs = self.get("/tokenize", "POST", json=body)["tokens"]
+        ours = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
+        if theirs != ours:
+            pairs = enumerate(zip_longest(theirs, ours))
+            position, (their_token, our_token) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
+            raise ValueError(
+                f"The vLLM server at {self.url} has another tokenizer than the trainer: token {position} of a probe text is "
+                f"{their_token} there and {our_token} here. Restart it with `{self.command}` and the trainer's revision, or "
+                "pass the server's tokenizer as `processing_class`."
+            )
+
+    def check_context(self, context: int, prompt: int, completion: int) -> None:
+        needed = prompt + completion
+        if needed > context:
+            raise ValueError(
+                f"The vLLM server at {self.url} has a context of {context} tokens, but the longest prompt ({prompt}) plus "
+                f"`max_completion_length` ({completion}) takes {needed}. Restart it with `{self.command} --max-model-len "
+                f"{needed}`, lower `max_completion_length`, or leave out long prompts."
+            )
+
+    def check_weight_transfer(self) -> None:
+        answer = self._request("GET", "/server_info", params={"config_format": "json"})
+        if answer.status_code == 404:
+            raise ValueError(
+                f"The vLLM server at {self.url} takes no new weights: its development endpoints are off. Restart it with `{self.command}`, "
+                "or set `VLLM_SERVER_DEV_MODE=1` in its environment."
+            )
+        if answer.json()["vllm_config"]["weight_transfer_config"] is None:
+            raise ValueError(
+                f"The vLLM server at {self.url} takes no new weights: it has no weight-transfer engine. Restart it with `{self.command}`, or "
+                """add `--weight-transfer-config '{"backend": "nccl"}'`."""
+            )
+
+
+def longest_prompt(train_dataset, tokenizer: PreTrainedTokenizerBase, args: GRPOConfig, tools) -> int:
+    """
+    Length in tokens of the longest of the first 1,000 prompts; 0 where they cannot be measured beforehand: in a streamed
+    data set, with images, or where an environment supplies them.
+    """
+    if not isinstance(train_dataset, Dataset) or "prompt" not in train_dataset.column_names:
+        return 0
+    if {"image", "images"} & set(train_dataset.column_names):
+        return 0
+    rows = train_dataset.select(range(min(_MEASURED_PROMPTS, len(train_dataset))))
+    prompts = rows["prompt"][:]
+    if not is_conversational(rows[0]):
+        return max(map(len, tokenizer(prompts)["input_ids"]))
+    if any(isinstance(message.get("content"), list) for prompt in prompts for message in prompt):
+        return 0
+    encoded = tokenizer.apply_chat_template(
+        prompts,
+        tools=tools,
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        **(args.chat_template_kwargs or {}),
+    )
+    return max(map(len, encoded["input_ids"]))
