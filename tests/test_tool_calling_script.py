@@ -49,15 +49,26 @@ def test_bounds_of_the_user_win(tiny_model, rows, tmp_path):
     assert "channels/tool_format_reward/saturation" not in first
 
 
+def test_long_prompts_are_left_out(tiny_model, rows, tmp_path):
+    truth = Dataset.from_parquet(str(rows))["ground_truth"][0]
+    prompts = [[{"role": "user", "content": "one two three " * count}] for count in (1, 1, 50)]
+    Dataset.from_list([{"prompt": prompt, "ground_truth": truth} for prompt in prompts]).to_parquet(rows)
+    trainer = tool_calling.main(
+        *tool_calling.parse(
+            f"--model_name_or_path {tiny_model} --dataset_path {rows} --output_dir {tmp_path / 'out'} {CPU} "
+            "--num_generations 2 --per_device_train_batch_size 2 --max_completion_length 4 --max_steps 1 "
+            "--max_prompt_length 20".split()
+        )
+    )
+    assert trainer.train_dataset["prompt"][:] == prompts[:2]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--dataset_path rows.parquet", "`model_name_or_path` is not set"),
         ("--model_name_or_path gpt2", "`dataset_path` is not set"),
-        (
-            "--model_name_or_path gpt2 --dataset_path rows.parquet --max_prompt_length 9",
-            "`max_prompt_length` does not exist",
-        ),
+        ("--model_name_or_path gpt2 --dataset_path rows.parquet --kl_coef 0.1", "`kl_coef` does not exist"),
         ("--model_name_or_path gpt2 --dataset_path rows.parquet --num_processes 2", "before the script's name"),
     ],
 )

@@ -10,24 +10,11 @@ format (0 or 1) and correctness of the calls (-3 to 3).
 
 The data are `dataset/rlla_4k/train.parquet` and `test.parquet` of https://github.com/qiancheng0/ToolRL.
 
-# Full training, as in the paper on DARA: 512 prompts times 4 completions per generation, 4 updates of 512 completions
+# Full training, as in the paper on DARA: one recipe per model and rule in `train_scripts/recipes/tool_calling`
 ```bash
-accelerate launch -m train_scripts.tool_calling \
-    --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct \
-    --dataset_path train.parquet \
-    --aggregation dara_asym \
-    --num_generations 4 \
-    --per_device_train_batch_size 16 \
-    --gradient_accumulation_steps 32 \
-    --steps_per_generation 128 \
-    --max_completion_length 1024 \
-    --learning_rate 1.0e-6 \
-    --lr_scheduler_type constant \
-    --max_steps 400 \
-    --use_vllm \
-    --vllm_mode colocate \
-    --log_completions \
-    --output_dir outputs/Qwen2.5-1.5B-ToolRL
+accelerate launch --config_file train_scripts/accelerate_configs/zero2.yaml --num_processes 4 \
+    -m train_scripts.tool_calling \
+    --config train_scripts/recipes/tool_calling/qwen2.5-1.5b-instruct/dara_asym.yaml
 ```
 
 # LoRA
@@ -61,12 +48,14 @@ class ScriptArguments:
 
     Args:
         dataset_path (`str`, *optional*):
-            Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with the columns
+            Training data: a parquet or json file, a folder of data files, or the id of a data set on the Hub, with the columns
             of ToolRL.
         dataset_split (`str`, *optional*, defaults to `"train"`):
             Split of a folder or Hub data set.
         eval_dataset_path (`str`, *optional*):
             Evaluation data, a parquet file of the same kind; needed with `eval_strategy`.
+        max_prompt_length (`int`, *optional*):
+            Longest prompt in tokens, after the chat template; longer ones are left out. By default none is.
         think_length (`bool`, *optional*, defaults to `False`):
             Whether to add a third reward: 1 if the think block has at most 16 words, else 0.
     """
@@ -74,14 +63,20 @@ class ScriptArguments:
     dataset_path: str | None = field(
         default=None,
         metadata={
-            "help": "Training data: a parquet file, a folder of data files, or the id of a data set on the Hub, with "
-            "the columns of ToolRL."
+            "help": "Training data: a parquet or json file, a folder of data files, or the id of a data set on the Hub, "
+            "with the columns of ToolRL."
         },
     )
     dataset_split: str = field(default="train", metadata={"help": "Split of a folder or Hub data set."})
     eval_dataset_path: str | None = field(
         default=None,
         metadata={"help": "Evaluation data, a parquet file of the same kind; needed with `eval_strategy`."},
+    )
+    max_prompt_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "Longest prompt in tokens, after the chat template; longer ones are left out. By default none is."
+        },
     )
     think_length: bool = field(
         default=False,
@@ -97,9 +92,11 @@ class ScriptArguments:
 
 
 def main(script_args, training_args, model_args):
+    from transformers import AutoTokenizer
     from trl import get_peft_config, get_quantization_config
 
     from trl_dara import MultiRewardGRPOTrainer
+    from trl_dara.data.loading import filter_long_prompts
     from trl_dara.data.toolrl import load_toolrl
     from trl_dara.rewards import think_length_reward, tool_correctness_reward, tool_format_reward
     from trl_dara.scripts.grpo import model_init_kwargs, train_and_save
@@ -115,6 +112,15 @@ def main(script_args, training_args, model_args):
     training_args.model_init_kwargs = model_init_kwargs(training_args, model_args)
     train_dataset = load_toolrl(script_args.dataset_path, script_args.dataset_split)
     eval_dataset = load_toolrl(script_args.eval_dataset_path) if script_args.eval_dataset_path else None
+    if script_args.max_prompt_length is not None:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model_args.model_name_or_path,
+            revision=model_args.model_revision,
+            trust_remote_code=training_args.trust_remote_code,
+        )
+        train_dataset = filter_long_prompts(
+            train_dataset, tokenizer, script_args.max_prompt_length, training_args.chat_template_kwargs
+        )
 
     trainer = MultiRewardGRPOTrainer(
         model=model_args.model_name_or_path,
@@ -129,19 +135,6 @@ def main(script_args, training_args, model_args):
     return trainer
 
 
-def make_parser(prog: str = "python -m train_scripts.tool_calling"):
-    from trl import ModelConfig, TrlParser
-
-    from trl_dara import MultiRewardGRPOConfig
-
-    return TrlParser(
-        (ScriptArguments, MultiRewardGRPOConfig, ModelConfig),
-        prog=prog,
-        usage=f"{prog} [--config recipe.yaml] [--option value ...]",
-        allow_abbrev=False,
-    )
-
-
 def parse(argv: list[str]) -> list:
     """
     Read the options; ends the program with one sentence when one is wrong.
@@ -153,16 +146,9 @@ def parse(argv: list[str]) -> list:
     Returns:
         `list`: the [`ScriptArguments`], [`~trl_dara.MultiRewardGRPOConfig`] and [`~trl.ModelConfig`].
     """
-    from trl_dara.cli.options import build, read_options
+    from trl_dara.cli.options import parse_script_options
 
-    parser = make_parser()
-    dataclass_types = list(parser.dataclass_types)
-    namespace, launch_args = read_options(parser, argv)
-    if launch_args:
-        parser.error(f"Give the options of `accelerate launch` before the script's name: {' '.join(launch_args)}")
-    if namespace.model_name_or_path is None:
-        parser.error("`model_name_or_path` is not set. Give the model to train: a folder, or a name on the Hub.")
-    return [build(parser, namespace, dataclass_type) for dataclass_type in dataclass_types]
+    return parse_script_options(argv, ScriptArguments, "python -m train_scripts.tool_calling")
 
 
 if __name__ == "__main__":

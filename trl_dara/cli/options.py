@@ -7,8 +7,10 @@ from dataclasses import fields
 
 import yaml
 from accelerate.commands.launch import launch_command_parser
-from trl import TrlParser
+from trl import ModelConfig, TrlParser
 from trl.cli.accelerate_config import resolve_accelerate_config_argument
+
+from ..config import MultiRewardGRPOConfig
 
 
 # Options of earlier TRL and transformers versions, of TRL's forks and of open-r1, which recipes on the web still use.
@@ -108,6 +110,33 @@ def build(parser: TrlParser, namespace: argparse.Namespace, dataclass_type: type
         return dataclass_type(**{option.name: values[option.name] for option in fields(dataclass_type) if option.init})
     except (TypeError, ValueError) as error:
         parser.error(_one_line(error))
+
+
+def parse_script_options(argv: list[str], script_arguments: type, prog: str) -> list:
+    """
+    Read the options of a training script that `accelerate launch` starts; ends the program with one sentence when one is
+    wrong.
+
+    Args:
+        argv (`list[str]`):
+            Command-line arguments.
+        script_arguments (`type`):
+            Dataclass with the script's own options.
+        prog (`str`):
+            How the script is called.
+
+    Returns:
+        `list`: instances of `script_arguments`, [`~trl_dara.MultiRewardGRPOConfig`] and [`~trl.ModelConfig`].
+    """
+    dataclass_types = (script_arguments, MultiRewardGRPOConfig, ModelConfig)
+    usage = f"{prog} [--config recipe.yaml] [--option value ...]"
+    parser = TrlParser(dataclass_types, prog=prog, usage=usage, allow_abbrev=False)
+    namespace, launch_args = read_options(parser, argv)
+    if launch_args:
+        parser.error(f"Give the options of `accelerate launch` before the script's name: {' '.join(launch_args)}")
+    if namespace.model_name_or_path is None:
+        parser.error("`model_name_or_path` is not set. Give the model to train: a folder, or a name on the Hub.")
+    return [build(parser, namespace, dataclass_type) for dataclass_type in dataclass_types]
 
 
 def _split_config_option(argv: list[str]) -> list[str]:
