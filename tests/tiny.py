@@ -35,13 +35,13 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def save_tiny_model(folder: Path, seed: int = 0) -> str:
+def save_tiny_model(folder: Path, seed: int = 0, hidden_size: int = 32) -> str:
     """Save model and tokenizer and return the folder: `beta > 0` reloads the reference model by path."""
     tokenizer = make_tokenizer()
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
+        hidden_size=hidden_size,
         intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=2,
