@@ -118,7 +118,7 @@ def test_recipe_names_options_that_exist():
     assert set(recipe) <= options
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"trl-dara (\w+)", README)) - {"or"}))
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"trl-dara (\w[\w-]*)", README)) - {"or"}))
 def test_commands_exist(command):
     assert command in SUBCOMMANDS
 
