@@ -12,6 +12,7 @@ SUBCOMMANDS = {
     "demo": "trl_dara.cli.demo",
     "plan": "trl_dara.cli.plan",
     "check": "trl_dara.cli.check",
+    "eval": "trl_dara.cli.eval",
     "vllm-serve": "trl_dara.cli.vllm_serve",
 }
 

@@ -68,13 +68,13 @@ def replace_file(path: str | Path, text: str) -> None:
     os.replace(unfinished, path)
 
 
-def keep_settings(path: str | Path, settings: dict) -> None:
+def check_settings(path: str | Path, settings: dict) -> None:
     """
-    Write down the settings that a folder's records were made with, or check that they are the same as before.
+    Check that a folder's records, if there are any, were made with the same settings.
 
     Args:
         path (`str` or `Path`):
-            A JSON file.
+            A JSON file written by [`keep_settings`], or none yet.
         settings (`dict`):
             Everything that a record depends on; JSON values, and dictionaries of them.
 
@@ -82,11 +82,10 @@ def keep_settings(path: str | Path, settings: dict) -> None:
         `ValueError`: when the file has other settings. The message names each that differs, with both values.
     """
     path = Path(path)
-    settings = json.loads(json.dumps(settings))
     if not path.exists():
-        replace_file(path, json.dumps(settings, indent=2) + "\n")
         return
-    before, now = _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(settings)
+    before = _flat(json.loads(path.read_text(encoding="utf-8")))
+    now = _flat(json.loads(json.dumps(settings)))
     differing = [
         f"`{name}` was {before.get(name)!r} and is now {now.get(name)!r}"
         for name in dict.fromkeys([*before, *now])
@@ -97,6 +96,24 @@ def keep_settings(path: str | Path, settings: dict) -> None:
             f"{path.parent} has results of other settings: {'; '.join(differing)}. Pass the settings of before to go on "
             "there, or another folder."
         )
+
+
+def keep_settings(path: str | Path, settings: dict) -> None:
+    """
+    Write down the settings that a folder's records are made with, or check that they are the same as before.
+
+    Args:
+        path (`str` or `Path`):
+            A JSON file.
+        settings (`dict`):
+            As for [`check_settings`].
+
+    Raises:
+        `ValueError`: as [`check_settings`].
+    """
+    check_settings(path, settings)
+    if not Path(path).exists():
+        replace_file(path, json.dumps(settings, indent=2) + "\n")
 
 
 def _parse(line: bytes, path: Path, number: int) -> dict:
