@@ -119,7 +119,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         if named_weights is not None:
             args = copy.copy(args)  # TRL builds a tensor from the list; names are known for certain after it
             args.reward_weights = None
-        self._gathered_rewards = None
+        self._gathered_rewards, self.evaluation_rewards = None, []
         if args.use_vllm and args.vllm_mode == "server":
             processing_class, tools = kwargs.get("processing_class"), kwargs.get("tools")
             check_vllm_server(args, model, processing_class, train_dataset, tools)
@@ -181,6 +181,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         for key, value in self.channels.call_metrics(calls).items():
             self._metrics[self._mode][key].append(value)
         self._gathered_rewards = self.channels.settle(rewards, calls)
+        if self._mode == "eval":
+            self.evaluation_rewards.append(self._gathered_rewards)
         return self._gathered_rewards
 
     def _generate_and_score_completions(self, inputs):
@@ -260,16 +262,18 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         for index, name in enumerate(self.reward_func_names):
             self._logs["extra"][f"advantage/{name}"].extend(result.channel_advantages[:, index].tolist())
 
+    def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
+        # For `JointEvaluationCallback`: the name of this evaluation and its rewards, (N, K) for each batch
+        self.evaluation_name, self.evaluation_rewards = metric_key_prefix, []
+        return super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # At its end, training logs once more in the mode of the last evaluation, whose rows are then written already
         evaluated = self._mode == "eval" and bool(self._logs_by_mode["eval"]["prompt"])
         self._logs = self._logs_by_mode["eval" if evaluated else "train"]
         writes_table = evaluated and self.log_completions and self.accelerator.is_main_process
-        with (
-            evaluation_table(self.args.output_dir, self.state.global_step, self._logs)
-            if writes_table
-            else nullcontext()
-        ):
+        table = evaluation_table(self.args.output_dir, self.state.global_step, self._logs)
+        with table if writes_table else nullcontext():
             super().log(logs, start_time)
 
     def _save_checkpoint(self, model, trial):
@@ -282,13 +286,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            load_state(
-                Path(checkpoint),
-                self.reward_func_names,
-                self.calibration_window,
-                self.num_generations,
-                self.group_filter,
-            )
+            names, window = self.reward_func_names, self.calibration_window
+            load_state(Path(checkpoint), names, window, self.num_generations, self.group_filter)
             validation.check_resume_step(self.state.global_step, self.args)
 
     def create_model_card(self, *args, **kwargs):
