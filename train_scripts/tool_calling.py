@@ -110,17 +110,18 @@ def main(script_args, training_args, model_args):
         training_args.reward_bounds = reward_bounds
 
     training_args.model_init_kwargs = model_init_kwargs(training_args, model_args)
-    train_dataset = load_toolrl(script_args.dataset_path, script_args.dataset_split)
-    eval_dataset = load_toolrl(script_args.eval_dataset_path) if script_args.eval_dataset_path else None
+    datasets = [load_toolrl(script_args.dataset_path, script_args.dataset_split), None]
+    if script_args.eval_dataset_path is not None:
+        datasets[1] = load_toolrl(script_args.eval_dataset_path)
     if script_args.max_prompt_length is not None:
         tokenizer = AutoTokenizer.from_pretrained(
             model_args.model_name_or_path,
             revision=model_args.model_revision,
             trust_remote_code=training_args.trust_remote_code,
         )
-        train_dataset = filter_long_prompts(
-            train_dataset, tokenizer, script_args.max_prompt_length, training_args.chat_template_kwargs
-        )
+        limit = (tokenizer, script_args.max_prompt_length, training_args.chat_template_kwargs)
+        datasets = [dataset and filter_long_prompts(dataset, *limit) for dataset in datasets]
+    train_dataset, eval_dataset = datasets
 
     trainer = MultiRewardGRPOTrainer(
         model=model_args.model_name_or_path,
