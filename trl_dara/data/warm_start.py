@@ -128,6 +128,55 @@ def make_model(tokenizer: PreTrainedTokenizerFast, hidden_size: int = 64) -> Lla
     return LlamaForCausalLM(config)
 
 
+def fine_tune(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    demonstrations: Dataset,
+    batch_size: int,
+    output_dir: str,
+    seed: int,
+) -> None:
+    """
+    Trains a model once through all demonstrations and saves it with its tokenizer.
+
+    Args:
+        model (`LlamaForCausalLM`):
+            The model.
+        tokenizer (`PreTrainedTokenizerFast`):
+            Its tokenizer.
+        demonstrations (`Dataset`):
+            With the conversational columns `prompt` and `completion`.
+        batch_size (`int`):
+            Demonstrations per optimiser step.
+        output_dir (`str`):
+            Folder to save to.
+        seed (`int`):
+            Seed of the order of the demonstrations.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        args = SFTConfig(
+            output_dir=scratch,
+            max_steps=len(demonstrations) // batch_size,
+            per_device_train_batch_size=batch_size,
+            learning_rate=4e-3,
+            lr_scheduler_type="cosine",
+            warmup_steps=30,
+            logging_steps=50,
+            disable_tqdm=True,
+            save_strategy="no",
+            report_to="none",
+            seed=seed,
+            bf16=False,
+            use_cpu=True,
+            gradient_checkpointing=False,
+            dataloader_pin_memory=False,
+        )
+        trainer = SFTTrainer(model=model, args=args, train_dataset=demonstrations, processing_class=tokenizer)
+        trainer.train()
+    trainer.model.save_pretrained(output_dir)
+    tokenizer.save_pretrained(output_dir)
+
+
 def warm_start(output_dir: str, steps: int = STEPS, seed: int = SEED) -> None:
     """
     Trains the model and saves it with its tokenizer.
@@ -142,33 +191,8 @@ def warm_start(output_dir: str, steps: int = STEPS, seed: int = SEED) -> None:
     """
     set_seed(seed)
     tokenizer = make_tokenizer()
-    with tempfile.TemporaryDirectory() as scratch:
-        args = SFTConfig(
-            output_dir=scratch,
-            max_steps=steps,
-            per_device_train_batch_size=BATCH_SIZE,
-            learning_rate=4e-3,
-            lr_scheduler_type="cosine",
-            warmup_steps=30,
-            logging_steps=50,
-            disable_tqdm=True,
-            save_strategy="no",
-            report_to="none",
-            seed=seed,
-            bf16=False,
-            use_cpu=True,
-            gradient_checkpointing=False,
-            dataloader_pin_memory=False,
-        )
-        trainer = SFTTrainer(
-            model=make_model(tokenizer),
-            args=args,
-            train_dataset=make_demonstrations(steps * BATCH_SIZE, seed=seed),
-            processing_class=tokenizer,
-        )
-        trainer.train()
-    trainer.model.save_pretrained(output_dir)
-    tokenizer.save_pretrained(output_dir)
+    model = make_model(tokenizer)
+    fine_tune(model, tokenizer, make_demonstrations(steps * BATCH_SIZE, seed=seed), BATCH_SIZE, output_dir, seed)
 
 
 if __name__ == "__main__":

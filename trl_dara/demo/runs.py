@@ -41,6 +41,8 @@ class Run:
             As in [`MultiRewardGRPOConfig`].
         aggregation_kwargs (`dict`, *optional*, defaults to `{}`):
             Keyword arguments of the rule.
+        reward_bounds (`dict`, *optional*):
+            As in [`MultiRewardGRPOConfig`].
     """
 
     name: str
@@ -52,6 +54,7 @@ class Run:
     learning_rate: float = 1.5e-4
     calibration_window: int | None = 64
     aggregation_kwargs: dict = field(default_factory=dict)
+    reward_bounds: dict | None = None
 
     def log_file(self, output_dir: Path) -> Path:
         """Where [`train_one`] logs: the settings in the first line, the metrics of one step in each further line."""
@@ -92,7 +95,13 @@ def channel_series(history: list[dict[str, float]], metric: str, channel: str) -
     return [entry[key] for entry in history]
 
 
-def run_all(runs: list[Run], output_dir: Path, parallel: int, refresh: Callable[[int], None]) -> None:
+def run_all(
+    runs: list[Run],
+    output_dir: Path,
+    parallel: int,
+    refresh: Callable[[int], None],
+    module: str = "trl_dara.demo.training",
+) -> None:
     """
     Trains what is not finished, several runs at a time, each in a child process.
 
@@ -107,6 +116,8 @@ def run_all(runs: list[Run], output_dir: Path, parallel: int, refresh: Callable[
             How many runs at a time.
         refresh (`Callable`):
             Called twice a second with the number of runs that are left.
+        module (`str`, *optional*, defaults to `"trl_dara.demo.training"`):
+            What trains one run: `python -m MODULE RUN OUTPUT_DIR`.
 
     Raises:
         `RuntimeError`: When a run fails.
@@ -118,7 +129,7 @@ def run_all(runs: list[Run], output_dir: Path, parallel: int, refresh: Callable[
         while waiting or children:
             while waiting and len(children) < parallel:
                 run = waiting.pop(0)
-                children[run.name] = _start(run, output_dir)
+                children[run.name] = _start(run, output_dir, module)
             time.sleep(0.5)
             for name, child in list(children.items()):
                 if child.poll() is not None:
@@ -131,8 +142,8 @@ def run_all(runs: list[Run], output_dir: Path, parallel: int, refresh: Callable[
             child.wait()
 
 
-def _start(run: Run, output_dir: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "trl_dara.demo.training", json.dumps(asdict(run)), str(output_dir)]
+def _start(run: Run, output_dir: Path, module: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", module, json.dumps(asdict(run)), str(output_dir)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with open(output_dir / f"{run.name}.out", "w") as output:
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)

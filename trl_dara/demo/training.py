@@ -5,10 +5,12 @@ Trains the warm-started tiny model: `python -m trl_dara.demo.training RUN OUTPUT
 import json
 import sys
 import tempfile
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 
 from trl_dara import MultiRewardGRPOConfig, MultiRewardGRPOTrainer
@@ -28,15 +30,47 @@ class JsonLines(TrainerCallback):
                 file.write(json.dumps({"step": state.global_step} | logs) + "\n")
 
 
-def train_one(run: Run, output_dir: Path) -> list[dict[str, float]]:
+@dataclass(frozen=True)
+class TrainingTask:
     """
-    Trains the tiny model on the synthetic tool-calling task, on the CPU.
+    What is trained on what.
+
+    Args:
+        model (`Path`):
+            Folder of the warm-started model.
+        reward_funcs (`list[Callable]`):
+            The channels.
+        make_dataset (`Callable`):
+            Returns the prompts of a seed.
+        max_completion_length (`int`):
+            Longest completion, in tokens.
+    """
+
+    model: Path
+    reward_funcs: list[Callable]
+    make_dataset: Callable[[int], Dataset]
+    max_completion_length: int
+
+
+TOOL_CALLING = TrainingTask(
+    TINY_TOOL_CALLER,
+    [correctness_reward, format_reward],
+    lambda seed: make_dataset(seed=seed),
+    max_completion_length=40,
+)
+
+
+def train_one(run: Run, output_dir: Path, task: TrainingTask = TOOL_CALLING) -> list[dict[str, float]]:
+    """
+    Trains a tiny model on the CPU.
 
     Args:
         run ([`Run`]):
             Settings.
         output_dir (`Path`):
             Folder for the log; an older log of the same name is replaced.
+        task ([`TrainingTask`], *optional*):
+            By default the synthetic tool-calling task.
 
     Returns:
         `list[dict[str, float]]`: The metrics of each step.
@@ -49,9 +83,10 @@ def train_one(run: Run, output_dir: Path) -> list[dict[str, float]]:
             aggregation=run.rule,
             aggregation_kwargs=run.aggregation_kwargs,
             calibration_window=run.calibration_window,
+            reward_bounds=run.reward_bounds,
             per_device_train_batch_size=run.prompts * run.num_generations,
             num_generations=run.num_generations,
-            max_completion_length=40,
+            max_completion_length=task.max_completion_length,
             learning_rate=run.learning_rate,
             lr_scheduler_type="constant",
             max_steps=run.steps,
@@ -66,10 +101,10 @@ def train_one(run: Run, output_dir: Path) -> list[dict[str, float]]:
             dataloader_pin_memory=False,
         )
         trainer = MultiRewardGRPOTrainer(
-            model=str(TINY_TOOL_CALLER),
-            reward_funcs=[correctness_reward, format_reward],
+            model=str(task.model),
+            reward_funcs=task.reward_funcs,
             args=args,
-            train_dataset=make_dataset(seed=run.seed),
+            train_dataset=task.make_dataset(run.seed),
             callbacks=[JsonLines(log_file)],
         )
         trainer.remove_callback(PrinterCallback)
