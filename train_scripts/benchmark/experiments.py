@@ -8,6 +8,9 @@ from trl_dara.demo.runs import Run
 LONGEST_THOUGHT = 3  # words, of the third reward of experiment A3: one of the four ways of thinking is that short
 
 
+STATIC_WEIGHT = 2
+
+
 @dataclass(frozen=True)
 class LearningRun(Run):
     """
@@ -66,9 +69,15 @@ class Experiment:
             num_generations=self.num_generations,
             learning_rate=self.learning_rate,
             calibration_window=calibration_window,
+            aggregation_kwargs={"static_weights": self._static_weights} if rule.startswith("static") else {},
             reward_bounds={f"{channel}_reward": bounds for channel, bounds in self.bounds.items()},
             task=self.task,
         )
+
+    @property
+    def _static_weights(self) -> dict[str, float]:
+        """For the rules that need weights: what somebody might have tuned, the sparse reward twice."""
+        return {f"{channel}_reward": STATIC_WEIGHT if channel == self.channels[0] else 1 for channel in self.channels}
 
 
 def _tool_calling(num_generations: int, prompts: int) -> Experiment:
