@@ -6,12 +6,13 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from .by_name import by_channel, check_bounds, check_weights
 from .config import MultiRewardGRPOConfig
 from .gates import apply_gates, parse_gates
 from .rewards.channel import ChannelLog, as_channel, unique_names
 from .rewards.contract import farthest_outside
 from .schedules import can_be_nonzero, check_schedules, scheduled_factor
-from .validation import by_channel, check_bounds, check_channel_names, check_weights
+from .validation import check_channel_names
 
 
 logger = logging.getLogger(__name__)

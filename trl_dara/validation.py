@@ -3,7 +3,6 @@
 import inspect
 import logging
 import math
-import numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import torch
 from trl import GRPOConfig
 
 from .aggregation import compute_advantages, get_aggregation
+from .by_name import by_channel
 
 
 if TYPE_CHECKING:
@@ -119,16 +119,6 @@ def complete_aggregation_kwargs(
     return kwargs
 
 
-def by_channel(mapping: dict, channel_names: list[str], default, argument: str) -> list:
-    """
-    Turn a mapping by channel name into a list in channel order.
-    """
-    unknown = sorted(set(mapping) - set(channel_names))
-    if unknown:
-        raise ValueError(f"`{argument}` names {unknown}, but the channels are {channel_names}.")
-    return [mapping.get(name, default) for name in channel_names]
-
-
 def check_channel_names(channel_names: list[str]) -> None:
     """
     Refuse a channel that would overwrite a column of the completions table.
@@ -139,35 +129,6 @@ def check_channel_names(channel_names: list[str]) -> None:
             f"The reward functions {clashes} have the names of columns of the completions table. Rename them; reserved "
             f"are {sorted(_TABLE_COLUMNS)}."
         )
-
-
-def check_weights(weights: list[float], channel_names: list[str]) -> None:
-    """
-    Refuse weights that are not finite, which would silently remove a channel, and weights that are all 0.
-    """
-    for name, weight in zip(channel_names, weights, strict=True):
-        if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
-            raise ValueError(f"`reward_weights` gives channel '{name}' the weight {weight!r}. Pass a finite number.")
-    if not any(weights):
-        raise ValueError(
-            f"`reward_weights` is 0 for every channel of {channel_names}, so nothing would be learned. Give at least one "
-            "channel a non-zero weight."
-        )
-
-
-def check_bounds(reward_bounds: dict | None, channel_names: list[str]) -> list[tuple[float, float] | None]:
-    """
-    Bounds per channel in channel order, `None` where none are declared.
-    """
-    for name, bounds in (reward_bounds or {}).items():
-        pair = isinstance(bounds, (list, tuple)) and len(bounds) == 2
-        finite = pair and all(isinstance(bound, numbers.Real) and math.isfinite(bound) for bound in bounds)
-        if not finite or not bounds[0] < bounds[1]:
-            raise ValueError(
-                f"`reward_bounds` gives channel '{name}' the bounds {bounds!r}. Pass two finite numbers, the lowest and "
-                "the highest possible reward, lowest first."
-            )
-    return by_channel(reward_bounds or {}, channel_names, None, "reward_bounds")
 
 
 def check_reward_funcs(reward_funcs) -> list | None:
