@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_utils import has_length
 
-from ..validation import by_channel
+from ..by_name import by_channel
 
 
 if TYPE_CHECKING:
