@@ -7,7 +7,7 @@ VENV_VLLM ?= .venv-vllm
 # One thread per process: the tests and the demo run several processes on few cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-vllm test-wheel smoke lint format benchmark-small-batches benchmark-overhead clean
+.PHONY: demo test test-slow test-vllm test-wheel smoke lint format benchmark-small-batches benchmark-overhead benchmark-rewards clean
 
 demo: $(VENV)/.installed
 	$(BIN)/trl-dara demo $(ARGS)
@@ -42,6 +42,9 @@ benchmark-small-batches: $(VENV)/.installed
 
 benchmark-overhead: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.overhead $(ARGS)
+
+benchmark-rewards: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.rewards $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV_VLLM) build dist *.egg-info

@@ -3,24 +3,44 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_dara.rewards import tool_correctness_reward, tool_format_reward
+from train_scripts.benchmark.rewards import REWARDS, columns
 
-from .test_tool_calling import PROPERTY, RESPONSE, THINK, TOOL_TRUTH, TRUTHS, F, block
+from .hostile import THINK, TRUTHS, F, block, large_texts
+from .test_tool_calling import PROPERTY
+
+
+HIGHEST = {name: 3.0 if name == "tool_correctness_reward" else 1.0 for name in REWARDS}
+LOWEST = {name: -3.0 if name == "tool_correctness_reward" else 0.0 for name in REWARDS}
+
+
+def check_rewards(rewards: dict[str, list], count: int) -> None:
+    for name, values in rewards.items():
+        assert len(values) == count, name
+        assert all(LOWEST[name] <= value <= HIGHEST[name] for value in values), name
+        assert name == "tool_correctness_reward" or set(values) <= {0.0, 1.0}, name
+
+
+PLACES = ["...", block("..."), block(F, "..."), THINK + block("..."), THINK + "<answer>...</answer>", r"\boxed{...}"]
 
 
 @PROPERTY
 @given(
-    text=st.text(st.characters(), max_size=60),
-    wrap=st.sampled_from(["{}", block("{}"), block(F, "{}"), THINK + block("{}")]),
+    text=st.text(st.one_of(st.characters(), st.sampled_from("\\{}$=/.% \n\x00\ud800")), max_size=60),
+    place=st.sampled_from(PLACES),
+    truth=st.sampled_from(TRUTHS),
 )
-def test_no_completion_raises(text, wrap):
-    text = wrap.replace("{}", text)
-    assert tool_format_reward([text], [TOOL_TRUTH])[0] in (0.0, 1.0)
-    assert -3.0 <= tool_correctness_reward([text], [TOOL_TRUTH])[0] <= 3.0
+def test_no_completion_raises(text, place, truth):
+    text = place.replace("...", text)
+    arguments = columns([text, [{"role": "assistant", "content": text}]], truth)
+    rewards = {name: reward_func(**arguments) for name, reward_func in REWARDS.items()}
+    check_rewards(rewards, 2)
+    assert all(plain == conversational for plain, conversational in rewards.values())
 
 
 JSON = st.recursive(
@@ -35,69 +55,32 @@ JSON = st.recursive(
 @PROPERTY
 @given(st.lists(JSON, max_size=4))
 def test_no_json_raises(values):
-    text = block(*map(json.dumps, values))
-    assert -3.0 <= tool_correctness_reward([text], [TOOL_TRUTH])[0] <= 3.0
+    arguments = columns([block(*map(json.dumps, values))])
+    check_rewards({name: reward_func(**arguments) for name, reward_func in REWARDS.items()}, 1)
 
 
-def hostile_completions():
-    """A megabyte each of what makes parsers recurse, overflow or go quadratic, and a few short ones."""
-    big = 1_000_000
-    inner = [
-        "[" * big,
-        '{"a":' * (big // 5),
-        '{"name": "f", "parameters": ' * 30_000,
-        "[" * 900 + "]" * 900,
-        "9" * big,
-        "-" + "9" * 4_000,
-        "1." + "1" * big,
-        "1e" + "9" * big,
-        '{"name": "f", "parameters": {"x": 1e400, "y": NaN}}',
-        '{"name": "f", "parameters": {"x": -Infinity, "y": ' + "9" * 4_000 + "}}",
-        '"' + "\\" * big,
-        '"' + "\\ud800" * (big // 6) + '"',
-        "\n" * big + "x",
-        (F + "\n") * (big // len(F)),
-        "\n".join(f'{{"name": {index * (2**61 - 1)}, "parameters": {{}}}}' for index in range(20_000)),
-        '{"name": "f", "parameters": {' + ", ".join(f'"k{index}": {index}' for index in range(60_000)) + "}}",
-        "\x00" * big,
-        "\ud800\udfff" * 1_000,
-    ]
-    whole = [
-        "<think>" * (big // 7),
-        "<think>" * (big // 14) + "</think>\n" * (big // 18),
-        "<think>" + "</think>\n" * (big // 9) + "<tool_call>\n" + "\n" * big + "</tool_call>",
-        "<tool_call>" * (big // 11),
-        "<tool_call></tool_call>" * (big // 22),
-        "<think>" + "</think>\n<response>" * (big // 20) + "</response>",
-        " " * big,
-        "\n" * big + "<think>",
-    ]
-    return [THINK + block(text) for text in inner] + [block(text) + "\n" + RESPONSE for text in inner] + whole
+@pytest.mark.parametrize("message", [[], [{"role": "assistant"}], [{"role": "assistant", "content": None}]])
+def test_no_text_counts_as_an_empty_one(message):
+    arguments, empty = columns([message]), columns([""])
+    for name, reward_func in REWARDS.items():
+        assert reward_func(**arguments) == reward_func(**empty), name
 
 
-def test_hostile_completions_are_scored_without_a_crash_or_a_hang():
-    child = (
-        "import json, sys\n"
-        "from trl_dara.rewards import *\n"
-        "completions, truths = json.load(sys.stdin)\n"
-        "for truth in truths:\n"
-        "    truth = [truth] * len(completions)\n"
-        "    print(json.dumps([tool_format_reward(completions, truth), tool_correctness_reward(completions, truth),\n"
-        "                      think_length_reward(completions)]))\n"
-    )
-    completions = hostile_completions()
-    # The time limit catches a hang: each of these takes milliseconds, or hours where something is quadratic.
+def test_thousands_of_texts_are_scored_without_a_crash_or_a_hang():
+    # The time limit catches a hang: all of it takes 10 seconds, or hours where something is quadratic.
     result = subprocess.run(
-        [sys.executable, "-c", child],
-        input=json.dumps([completions, TRUTHS]),
+        [sys.executable, "-m", "tests.rewards.hostile"],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert result.returncode == 0, result.stderr[-2000:]
-    for line in result.stdout.splitlines():
-        formats, grades, lengths = json.loads(line)
-        assert len(formats) == len(grades) == len(lengths) == len(completions)
-        assert set(formats) | set(lengths) <= {0.0, 1.0}
-        assert all(-3.0 <= grade <= 3.0 for grade in grades)
-    assert len(result.stdout.splitlines()) == len(TRUTHS)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(lines) == len(TRUTHS)
+    for rewards in lines:
+        assert rewards.keys() == REWARDS.keys()
+        check_rewards(rewards, len(large_texts()) + 5_000)
+    for name in REWARDS:  # the texts are not all of them hopeless
+        outcomes = {value for rewards in lines for value in rewards[name]}
+        assert {LOWEST[name], HIGHEST[name]} <= outcomes, name

@@ -141,7 +141,7 @@ def test_single_entry_is_one_reward():
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        ("format", ["'format'", "'think_format_reward' or 'tool_format_reward'", *REWARDS]),
+        ("format", ["'format'", "'think_format_reward' or 'gsm8k_format_reward' or 'tool_format_reward'", *REWARDS]),
         ("acuracy_reward", ["Did you mean", "'accuracy_reward'"]),
         ("own_rewards", ["no built-in", "package.module.function"]),
         ("own_reward.brevity", ["no module 'own_reward'", "working folder"]),

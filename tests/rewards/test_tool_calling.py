@@ -7,6 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trl_dara.rewards import think_length_reward, tool_correctness_reward, tool_format_reward
+from trl_dara.rewards.tool_calling import parse_ground_truth
+
+from .hostile import BOTH_TRUTH, RESPONSE, RESPONSE_TRUTH, THINK, THINK_TRUTH, TOOL_TRUTH, TRUTHS, F, G, block
 
 
 PROPERTY = settings(deadline=None, derandomize=True)
@@ -16,21 +19,6 @@ DATA = Path(__file__).parents[3] / "shared/data/tool-calling/rlla_4k_test.parque
 
 def call(name, /, **parameters):
     return json.dumps({"name": name, "parameters": parameters})
-
-
-def block(*lines):
-    return "\n".join(["<tool_call>", *lines, "</tool_call>"])
-
-
-THINK = "<think> Use a tool. </think>\n"
-RESPONSE = "<response> Done. </response>"
-F, G = call("f", x=1, y=2), call("g")
-
-TOOL_TRUTH = THINK + block(F, G)
-RESPONSE_TRUTH = THINK + RESPONSE
-BOTH_TRUTH = f"{TOOL_TRUTH}\n{RESPONSE}"
-THINK_TRUTH = "<think> Nothing to do. </think>"
-TRUTHS = [TOOL_TRUTH, RESPONSE_TRUTH, BOTH_TRUTH, THINK_TRUTH]
 
 
 def correctness(text, truth=TOOL_TRUTH):
@@ -254,15 +242,34 @@ def test_a_malformed_ground_truth_is_an_error(truth, reward):
         reward(completions=[TOOL_TRUTH], ground_truth=[truth])
 
 
-@pytest.mark.skipif(
+needs_data = pytest.mark.skipif(
     not DATA.exists(), reason="needs the 80 held-out rows of ToolRL, tool-calling/rlla_4k_test.parquet"
 )
-def test_each_real_ground_truth_earns_the_highest_rewards():
+
+
+def real_truths() -> list[str]:
     import pandas as pd
 
-    truths = [row["ground_truth"] for row in pd.read_parquet(DATA)["reward_model"]]
+    return [row["ground_truth"] for row in pd.read_parquet(DATA)["reward_model"]]
+
+
+@needs_data
+def test_each_real_ground_truth_earns_the_highest_rewards():
+    truths = real_truths()
     calls = ["<tool_call>" in truth for truth in truths]
     assert (len(truths), sum(calls)) == (80, 71)
     assert tool_format_reward(completions=truths, ground_truth=truths) == [1.0] * 80
     assert tool_correctness_reward(completions=truths, ground_truth=truths) == [3.0 if call else 0.0 for call in calls]
     assert think_length_reward(completions=truths) == [1.0] * 80
+
+
+@needs_data
+def test_real_calls_may_come_in_any_order_and_none_may_be_missing():
+    several = [truth for truth in real_truths() if len(parse_ground_truth(truth)) > 1]
+    assert len(several) > 10
+    for truth in several:
+        before, *calls, after = re.split(r"(?<=<tool_call>)\n|\n(?=</tool_call>)|\n(?=\{)", truth)
+        reordered, fewer = ("\n".join([before, *lines, after]) for lines in (calls[::-1], calls[1:]))
+        assert correctness(reordered, truth) == pytest.approx(3.0, abs=1e-12)
+        assert has_format(reordered, truth) == has_format(fewer, truth) == 1.0
+        assert -3.0 < correctness(fewer, truth) < 3.0
