@@ -1,5 +1,6 @@
 """What the README says is what the code does."""
 
+import importlib.util
 import inspect
 import json
 import re
@@ -121,6 +122,16 @@ def test_recipe_names_options_that_exist():
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"trl-dara (\w[\w-]*)", README)) - {"or"}))
 def test_commands_exist(command):
     assert command in SUBCOMMANDS
+
+
+@pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ([\w.]+)", README))))
+def test_modules_exist(module):
+    assert importlib.util.find_spec(module)
+
+
+def test_files_exist():
+    for path in re.findall(r"(?:train_scripts|trl_dara|tests)/[\w/.-]*[\w/]", README):
+        assert (Path(__file__).parents[1] / path).exists(), path
 
 
 def test_make_targets_exist():
