@@ -5,12 +5,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 
 
 ROOT = Path(__file__).parents[2]
@@ -55,31 +55,23 @@ class Server:
     A vLLM server.
 
     Args:
-        model (`str`):
-            Folder of the model.
+        command (`list[str]`):
+            Command that serves a model; the flags that suit a small machine are added.
         log (`Path`):
             File for the server's output.
         environment (`dict[str, str]`):
             Of [`vllm_environment`].
-        flags (`str`):
-            Further flags of `vllm serve`.
     """
 
-    def __init__(self, model: str, log: Path, environment: dict[str, str], *flags: str):
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str]):
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
-        command += ["--max-num-seqs", "16", "--kv-cache-memory-bytes", str(2**25)]
-        command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--enable-scale-out", *flags]
+        flags = ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
+        flags += ["--max-model-len", str(CONTEXT), "--max-num-seqs", "16", "--kv-cache-memory-bytes", str(2**25)]
         with log.open("w") as output:
             self._process = subprocess.Popen(
-                command,
-                env={**environment, "VLLM_SERVER_DEV_MODE": "1"},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                [*command, *flags], env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
 
     @property
@@ -90,20 +82,35 @@ class Server:
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
-                return
-            except OSError:
+                requests.get(f"{self.url}/health", timeout=5).raise_for_status()
+            except requests.RequestException:
                 time.sleep(0.5)
-        pytest.fail(f"The vLLM server did not start:\n{self.log_tail()}")
+            else:
+                break
+        else:
+            pytest.fail(f"The vLLM server did not start:\n{self.log_tail()}")
+        # The first answer takes seconds, the others milliseconds
+        requests.post(f"{self.url}/v1/completions", json={"prompt": "a"}, timeout=START_TIMEOUT).raise_for_status()
 
     def log_tail(self) -> str:
         return self.log.read_text()[-5000:]
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to all processes of the server."""
-        os.killpg(self.process_group, number)
+    @contextmanager
+    def stopped(self):
+        """A server that accepts connections and does not answer."""
+        os.killpg(self.process_group, signal.SIGSTOP)
+        with self.continued_afterwards():
+            yield
 
-    def stop(self) -> None:
+    @contextmanager
+    def continued_afterwards(self):
+        """Wakes a server that was stopped meanwhile."""
+        try:
+            yield
+        finally:
+            os.killpg(self.process_group, signal.SIGCONT)
+
+    def end(self) -> None:
         if self._process.poll() is None:
-            self.send(signal.SIGKILL)  # a worker that waits for a trainer does not end on SIGTERM
+            os.killpg(self.process_group, signal.SIGKILL)  # a worker that waits for a trainer ignores SIGTERM
         self._process.wait()

@@ -4,14 +4,18 @@ Child script: trains the tiny model with vLLM, case by case, and writes what eac
     python -m tests.vllm.train MODEL FOLDER
 
 `FOLDER/cases.json` lists the cases: a `name`, the `settings` that differ from those of the other tests of the trainer, and
-optionally `lora` and `plain_trl`, which trains with TRL's own trainer.
+optionally `lora`; `plain_trl`, which trains with TRL's own trainer; `resume_from`, a checkpoint; `disturbance`, see
+[`disturb`]; `refused`, when the trainer is expected to refuse the server.
 """
 
 import argparse
 import functools
 import json
+import os
+import signal
 from pathlib import Path
 
+import pytest
 import torch
 from peft import LoraConfig
 from trl import GRPOTrainer
@@ -38,6 +42,18 @@ def build_trainer(model: str, folder: Path, lora: bool, plain_trl: bool, setting
     else:
         given["aggregation"] = "dara_asym"
     return build(model, folder, [digest, has_a], peft_config=LORA if lora else None, **{**given, **settings})
+
+
+def disturb(trainer: GRPOTrainer, moment: str, step: int, process_group: int, signal_name: str) -> None:
+    """Send a signal to the server after `step` optimiser steps, when `moment`, a method of the generation, is called."""
+    method = getattr(trainer.vllm_generation, moment)
+
+    def disturbed(*args, **kwargs):
+        if trainer.state.global_step == step:
+            os.killpg(process_group, signal.Signals[signal_name])
+        return method(*args, **kwargs)
+
+    setattr(trainer.vllm_generation, moment, disturbed)
 
 
 def sampling_difference(trainer: GRPOTrainer) -> float:
@@ -74,15 +90,36 @@ def observations(trainer: ObservedTrainer) -> dict:
     }
 
 
-def run(model: str, folder: Path, lora: bool = False, plain_trl: bool = False, settings: dict | None = None) -> None:
-    trainer = build_trainer(model, folder, lora, plain_trl, settings or {})
-    trainer.train()
+def run(
+    model: str,
+    folder: Path,
+    settings: dict,
+    lora: bool = False,
+    plain_trl: bool = False,
+    resume_from: str | None = None,
+    disturbance: dict | None = None,
+) -> None:
+    trainer = build_trainer(model, folder, lora, plain_trl, settings)
+    if disturbance is not None:
+        disturb(trainer, **disturbance)
+    trainer.train(resume_from_checkpoint=resume_from)
     record = {"logs": train_logs(trainer), "behind": sampling_difference(trainer)}
     trainer.vllm_generation.sync_weights()
     record["synced"] = sampling_difference(trainer)
     if not plain_trl:
         record |= observations(trainer)
-    (folder / f"rank_{trainer.accelerator.process_index}.json").write_text(json.dumps(record))
+    write(record, folder)
+
+
+def refuse(model: str, folder: Path, settings: dict) -> None:
+    with pytest.raises(Exception) as caught:
+        build_trainer(model, folder, False, False, settings)
+    write({"error": str(caught.value)}, folder)
+
+
+def write(record: dict, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"rank_{os.environ.get('RANK', 0)}.json").write_text(json.dumps(record))
 
 
 def main() -> None:
@@ -94,7 +131,8 @@ def main() -> None:
     # TRL leaves the precision to vLLM, which takes bfloat16
     vllm_generation.LLM = functools.partial(vllm_generation.LLM, dtype="float32", enforce_eager=True)
     for case in json.loads((options.folder / "cases.json").read_text()):
-        run(options.model, options.folder / case.pop("name"), **case)
+        act = refuse if case.pop("refused", False) else run
+        act(options.model, options.folder / case.pop("name"), **case)
 
 
 if __name__ == "__main__":
