@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from trl_dara.demo.progress import progress_line, progress_table
-from trl_dara.demo.report import first_crossing, save_figure, summary_table, trailing_mean
+from trl_dara.demo.report import save_figure, summary_table, trailing_mean
 from trl_dara.demo.runs import Run, run_all
 
 
@@ -122,13 +122,6 @@ def test_history_ignores_other_settings_and_half_a_line(tmp_path):
 
 def test_trailing_mean():
     assert trailing_mean([3, 1, 2, 6], window=3).tolist() == [3, 2, 2, 3]
-
-
-def test_first_crossing_needs_a_whole_window():
-    assert first_crossing([0.9, 0.0, 0.0, 0.9, 0.9, 0.6], 0.3) == 3
-    assert first_crossing([0.0, 0.0, 0.0, 1.0, 1.0, 0.5], 0.8) == 6
-    assert first_crossing([0.0, 0.5, 0.0], 0.5) is None
-    assert first_crossing([1.0, 1.0], 0.5) is None
 
 
 def test_summary_table():

@@ -60,7 +60,13 @@ def test_first_crossing():
     assert first_crossing({2: 0.9, 1: 0.1}, 0.8) == 2
     assert first_crossing([0.1, 0.2], 0.8) is None
     assert first_crossing([-3.0, 2.5], 2) == 2
-    assert first_crossing([0.9, 0.1, 0.8, 0.8], 0.8, window=2) == 4
+
+
+def test_first_crossing_of_a_trailing_mean_needs_a_whole_window():
+    assert first_crossing([0.9, 0.0, 0.0, 0.9, 0.9, 0.6], 0.3, window=3) == 3
+    assert first_crossing([0.0, 0.0, 0.0, 1.0, 1.0, 0.5], 0.8, window=3) == 6
+    assert first_crossing([0.0, 0.5, 0.0], 0.5, window=3) is None
+    assert first_crossing([1.0, 1.0], 0.5, window=3) is None
 
 
 def test_stable_crossing_needs_the_trailing_mean_and_all_steps_after_it():

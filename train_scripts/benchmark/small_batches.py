@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import Progress
 
-from trl_dara.demo.report import first_crossing
 from trl_dara.demo.runs import Run, channel_series, run_all
+from trl_dara.evaluation.stats import first_crossing
 
 
 RESULTS = Path(__file__).parent / "results"

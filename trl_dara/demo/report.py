@@ -8,6 +8,7 @@ from matplotlib.lines import Line2D
 from rich.table import Table
 
 from trl_dara.demo.runs import CHANNELS, Run, channel_series
+from trl_dara.evaluation.stats import first_crossing
 
 
 THRESHOLDS = (0.3, 0.5, 0.8)
@@ -24,26 +25,6 @@ PANELS = (
 def trailing_mean(values: list[float], window: int = WINDOW) -> np.ndarray:
     """Mean of each value and the up to `window - 1` values before it."""
     return np.array([np.mean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)])
-
-
-def first_crossing(values: list[float], threshold: float, window: int = WINDOW) -> int | None:
-    """
-    The step at which a reward is learned.
-
-    Args:
-        values (`list[float]`):
-            Mean reward of each step.
-        threshold (`float`):
-            Value to reach.
-        window (`int`, *optional*, defaults to `3`):
-            Number of steps over which to average.
-
-    Returns:
-        `int`, *optional*: First step, counted from 1, at which the mean over the last `window` steps is at least
-        `threshold`; `None` if there is none.
-    """
-    reached = np.flatnonzero(trailing_mean(values, window)[window - 1 :] >= threshold)
-    return int(reached[0]) + window if len(reached) else None
 
 
 def summary_table(runs: list[Run], histories: dict[str, list[dict]]) -> Table:
@@ -68,7 +49,7 @@ def summary_table(runs: list[Run], histories: dict[str, list[dict]]) -> Table:
         table.add_column(column, justify="right")
     for run in runs:
         rewards = {channel: channel_series(histories[run.name], "reward", channel) for channel in CHANNELS}
-        steps = [first_crossing(rewards["format"], threshold) for threshold in THRESHOLDS]
+        steps = [first_crossing(rewards["format"], threshold, WINDOW) for threshold in THRESHOLDS]
         table.add_row(
             run.rule,
             str(run.seed),
