@@ -1,4 +1,20 @@
-"""The section of the model card that says how the rewards were combined."""
+"""What the model card says: how the rewards were combined, and which paper to cite."""
+
+import textwrap
+
+
+PAPER = {
+    "title": "Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL",
+    "id": "2610.00574",
+    # docstyle-ignore
+    "citation": textwrap.dedent("""\
+        @article{zheng2026dara,
+            title        = {{Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL}},
+            author       = {Tong Zheng and Skylar Zhai and Zhan Cheng and TianMing Sha and Youling Huang and Shuo Zhou and Shaotong Qi and Jingcheng Liang and Xuwei Ding and Pengcheng Xu},
+            year         = 2026,
+            eprint       = {arXiv:2610.00574},
+        }"""),
+}
 
 
 def rewards_section(rule_name: str, aggregation_kwargs: dict, weights: dict[str, float]) -> str:

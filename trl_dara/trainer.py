@@ -1,7 +1,6 @@
 import copy
 import inspect
 import logging
-import textwrap
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,7 +19,7 @@ from .completions_table import empty_rows, evaluation_table, replace_last
 from .config import MultiRewardGRPOConfig
 from .group_filter import GroupFilter
 from .metrics import channel_metrics
-from .model_card import rewards_section
+from .model_card import PAPER, rewards_section
 from .rewards.contract import check_reward_contract, columns_by_dataset
 from .rollout import Rollout
 from .state import load_state, save_state
@@ -78,16 +77,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
 
     _tag_names = ["trl", "grpo", "trl-dara"]
     _name = "MultiRewardGRPO"
-    _paper = {
-        "title": "Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL",
-        # docstyle-ignore
-        "citation": textwrap.dedent("""\
-            @article{zheng2026dara,
-                title        = {{Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL}},
-                author       = {Zheng and Zhai and Cheng and others},
-                year         = 2026,
-            }"""),
-    }
+    _paper = PAPER
 
     def __init__(
         self,

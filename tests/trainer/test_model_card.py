@@ -18,6 +18,7 @@ def test_card(tiny_model, tmp_path):
     assert "`dara_sym` with `{'w_max': 3.0}`" in card
     assert "| `digest` | 1 |" in card and "| `has_a` | 0.5 |" in card
     assert "Make Sparse Rewards Count: Density-Aware Reward Aggregation" in card
+    assert "https://huggingface.co/papers/2610.00574" in card and "Skylar Zhai" in card
     assert "DeepSeekMath" not in card and "2402.03300" not in card
     assert {"- trl", "- grpo", "- trl-dara"} <= set(card.splitlines())
 

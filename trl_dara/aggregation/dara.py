@@ -71,7 +71,7 @@ def dara_sym(
 
     With no active channel in the batch, all advantages are exactly 0. One channel, or equal densities, give `gdpo`.
 
-    Source: *Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL* (Zheng, Zhai, Cheng et al.,
+    Source: *Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL* (Zheng et al., arXiv:2610.00574,
     2026), Eq. 6 and 7.
     """
     _check_density_options(w_max, density_over)
@@ -126,7 +126,7 @@ def dara_asym(
 
     With no active channel in the batch, all advantages are exactly 0.
 
-    Source: *Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL* (Zheng, Zhai, Cheng et al.,
+    Source: *Make Sparse Rewards Count: Density-Aware Reward Aggregation for Multi-Reward RL* (Zheng et al., arXiv:2610.00574,
     2026), Eq. 6 and 8.
     """
     _check_density_options(w_max, density_over)
