@@ -18,6 +18,7 @@ from .channels import Channels
 from .completions_table import empty_rows, evaluation_table, replace_last
 from .config import MultiRewardGRPOConfig
 from .group_filter import GroupFilter
+from .live_view import ChannelView
 from .metrics import channel_metrics
 from .model_card import PAPER, rewards_section
 from .rewards.contract import check_reward_contract, columns_by_dataset
@@ -136,6 +137,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         if self.use_vllm and self.vllm_mode == "server":
             adapt_vllm_server(self.vllm_generation, settings.vllm_request_timeout)
         self._monitor_sampling = SamplingMonitor()
+        self.add_callback(ChannelView(self.channels.names))
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
         uses_window = "window" in inspect.signature(rule).parameters
         if self.accelerator.is_main_process:

@@ -1,0 +1,111 @@
+"""What is printed while training: a table in a terminal, plain lines elsewhere, and one warning for a constant channel."""
+
+import io
+import logging
+
+import pytest
+from rich.console import Console
+
+from trl_dara.live_view import PATIENCE, ChannelView
+
+from .support import build, digest, has_a
+
+
+def zero(completions, **kwargs):
+    return [0.0] * len(completions)
+
+
+def view_of(trainer) -> ChannelView:
+    (view,) = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ChannelView)]
+    return view
+
+
+def test_plain_lines_say_what_was_logged(tiny_model, tmp_path, capsys):
+    trainer = build(tiny_model, tmp_path, [digest, zero], aggregation="dara_asym")
+    trainer.train()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert len(lines) == 4  # two steps, two channels
+    first = trainer.state.log_history[0]
+    assert lines[0] == (
+        f"step 1  digest: mean {first['rewards/digest/mean']:.3g}, density {first['channels/digest/density']:.3g}, weight "
+        f"{first['channels/digest/weight']:.3g}, share 1; heard"
+    )
+    assert lines[1].startswith("step 1  zero: mean 0, density 0, ") and lines[1].endswith("; always 0 since step 1")
+
+
+def test_terminal_gets_a_table(tiny_model, tmp_path):
+    trainer = build(tiny_model, tmp_path, [digest, has_a])
+    output = io.StringIO()
+    view_of(trainer).console = Console(file=output, force_terminal=True, width=100)
+    trainer.train()
+    text = output.getvalue()
+    assert text.count("verdict") == 2 and text.count("digest") == 2
+    assert "step 1" in text and "step 2" in text and "┃" in text
+
+
+def test_constant_channel_warns_once(tiny_model, tmp_path, caplog):
+    trainer = build(tiny_model, tmp_path, [digest, zero], max_steps=PATIENCE + 2)
+    with caplog.at_level(logging.WARNING, "trl_dara.live_view"):
+        trainer.train()
+    (record,) = [record for record in caplog.records if record.name == "trl_dara.live_view"]
+    assert "Channel 'zero' has been 0 for every completion since step 1" in record.message
+
+
+class Control:
+    is_world_process_zero = True
+    global_step = 0
+
+
+def logs_of(**channels) -> dict[str, float]:
+    logs = {}
+    for name, (mean, density, share) in channels.items():
+        logs |= {
+            f"rewards/{name}/mean": mean,
+            f"channels/{name}/density": density,
+            f"channels/{name}/share": share,
+            f"channels/{name}/weight": 1.0,
+            f"channels/{name}/coverage": 1.0,
+        }
+    return logs
+
+
+def verdicts(view: ChannelView, *steps: dict[str, float]) -> list[str]:
+    view.console = Console(file=io.StringIO(), width=400)
+    state = Control()
+    view.on_train_begin(None, Control(), None)
+    for step, logs in enumerate(steps, start=1):
+        state.global_step = step
+        view.on_log(None, state, None, logs=logs)
+    return [line.rpartition("; ")[2] for line in view.console.file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "mean, density, share, verdict",
+    [
+        (0.5, 0.9, 0.6, "heard"),
+        (0.1, 0.1, 0.24, "starved"),  # an equal share of two channels is 0.5
+        (0.1, 0.1, 0.26, "heard"),
+        (0.0, 0.0, 0.0, "always 0 since step 1"),
+        (float("nan"), float("nan"), float("nan"), "not scored"),
+    ],
+)
+def test_verdicts(mean, density, share, verdict):
+    view = ChannelView(["a", "b"])
+    assert verdicts(view, logs_of(a=(mean, density, share), b=(0.5, 1.0, 1 - share))) == [verdict, "heard"]
+
+
+def test_channel_that_fell_silent_was_not_always_constant():
+    view = ChannelView(["a"])
+    steps = [logs_of(a=(0.0, 0.0, 0.0)), logs_of(a=(0.1, 0.2, 1.0)), logs_of(a=(0.0, 0.0, 0.0))]
+    assert verdicts(view, *steps) == ["always 0 since step 1", "heard", "silent: equal within every group"]
+
+
+def test_reward_that_is_equal_within_groups_only_is_not_constant():
+    view = ChannelView(["a"])
+    steps = [logs_of(a=(0.25, 0.0, 0.0)), logs_of(a=(0.5, 0.0, 0.0))]
+    assert verdicts(view, *steps)[1] == "silent: equal within every group"
+
+
+def test_evaluations_and_summaries_print_nothing():
+    view = ChannelView(["a"])
+    assert verdicts(view, {"eval_rewards/a/mean": 1.0, "eval_channels/a/coverage": 1.0}, {"train_runtime": 1.0}) == []

@@ -1,0 +1,132 @@
+"""What each channel does, printed while training: a table in a terminal, plain lines in a log file."""
+
+import logging
+import math
+
+from rich.console import Console
+from rich.table import Table
+from transformers import TrainerCallback
+
+
+logger = logging.getLogger(__name__)
+
+# A reward may well be silent in the first steps; after these it deserves a look
+PATIENCE = 10
+
+# A channel with less than this part of an equal share is called starved
+STARVED = 0.5
+
+
+class ChannelView(TrainerCallback):
+    """
+    Prints mean reward, density, weight and share of every channel, with a verdict, whenever the trainer logs, and warns
+    once of each channel that has been constant from the start. [`MultiRewardGRPOTrainer`] adds it; without it:
+    `trainer.remove_callback(ChannelView)`.
+
+    Args:
+        channel_names (`list[str]`):
+            Names of the channels, in order.
+    """
+
+    def __init__(self, channel_names: list[str]):
+        self.channel_names = channel_names
+        self.console = Console()
+        self.constants: dict[str, float | None] = {}  # reward of each channel as long as it never differed, else None
+        self.first_step = 1
+        self.warned: set[str] = set()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.first_step = state.global_step + 1
+        self.constants.clear()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        logged = [name for name in self.channel_names if f"channels/{name}/coverage" in logs]
+        if not state.is_world_process_zero or not logged:  # evaluations, and the summary after the last step
+            return
+        values = {name: channel_values(name, logs) for name in logged}
+        for name in logged:
+            self._note_constant(name, values[name], state.global_step)
+        verdicts = {name: self._verdict(name, values[name], len(logged)) for name in logged}
+        if self.console.is_terminal:
+            self.console.print(view_table(state.global_step, values, verdicts))
+            return
+        for name in logged:
+            numbers = ", ".join(f"{key} {_number(value)}" for key, value in values[name].items())
+            self.console.print(
+                f"step {state.global_step}  {name}: {numbers}; {verdicts[name]}", markup=False, soft_wrap=True
+            )
+
+    def _note_constant(self, name: str, values: dict[str, float], step: int) -> None:
+        reward = values["mean"]
+        if math.isnan(reward):
+            return
+        first = self.constants.setdefault(name, reward)
+        differs = first is None or values["density"] > 0 or not math.isclose(first, reward, rel_tol=1e-6)
+        if differs:
+            self.constants[name] = None
+        elif step - self.first_step + 1 >= PATIENCE and name not in self.warned:
+            self.warned.add(name)
+            logger.warning(
+                f"Channel '{name}' has been {reward:g} for every completion since step {self.first_step}: nothing is learned "
+                "from it. Look at completions (`log_completions=True`) and try the reward on them by hand (`trl-dara check`); "
+                "if it is right, the model needs examples first (supervised fine-tuning, a prompt that shows the format)."
+            )
+
+    def _verdict(self, name: str, values: dict[str, float], num_channels: int) -> str:
+        if math.isnan(values["mean"]):
+            return "not scored"
+        if (constant := self.constants.get(name)) is not None:
+            return f"always {constant:g} since step {self.first_step}"
+        if values["density"] == 0:
+            return "silent: equal within every group"
+        if values["share"] < STARVED / num_channels:
+            return "starved"
+        return "heard"
+
+
+def channel_values(name: str, logs: dict[str, float]) -> dict[str, float]:
+    """
+    What the view shows of a channel; NaN where the trainer logged nothing because nothing was scored.
+
+    Args:
+        name (`str`):
+            Name of the channel.
+        logs (`dict[str, float]`):
+            What the trainer logged.
+
+    Returns:
+        `dict[str, float]`: `mean` (of the reward), `density`, `weight` and `share`.
+    """
+    metrics = ("density", "weight", "share")
+    return {"mean": logs.get(f"rewards/{name}/mean", math.nan)} | {
+        metric: logs.get(f"channels/{name}/{metric}", math.nan) for metric in metrics
+    }
+
+
+def view_table(step: int, values: dict[str, dict[str, float]], verdicts: dict[str, str]) -> Table:
+    """
+    The view of one step as a table.
+
+    Args:
+        step (`int`):
+            The global step.
+        values (`dict[str, dict[str, float]]`):
+            By channel, as returned by [`channel_values`].
+        verdicts (`dict[str, str]`):
+            By channel.
+
+    Returns:
+        `Table`
+    """
+    table = Table(title=f"step {step}", title_justify="left")
+    table.add_column("channel")
+    for column in next(iter(values.values())):
+        table.add_column(column, justify="right")
+    table.add_column("verdict")
+    for name, numbers in values.items():
+        table.add_row(name, *map(_number, numbers.values()), verdicts[name])
+    return table
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3g}"
