@@ -11,7 +11,7 @@ import torch
 import yaml
 from datasets import Dataset
 
-from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, MultiRewardGRPOTrainer, compute_advantages
+from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, MultiRewardGRPOTrainer, compute_advantages, rewards
 from trl_dara.cli.main import SUBCOMMANDS
 
 
@@ -51,6 +51,18 @@ def test_table_of_rules_is_complete():
         if any(option.kind is option.VAR_KEYWORD for option in options):  # gd2po_hard hands its options on
             expected[name] = own[name]
     assert own == expected
+
+
+def test_table_of_reward_functions_is_complete():
+    arguments = {}
+    for cells in table_rows("| reward function |"):
+        for name in re.findall(r"`(\w+)`", cells[0]):
+            arguments[name] = set(re.findall(r"`(\w+)`", cells[1]))
+    expected = {}
+    for name in filter(lambda name: name.endswith("_reward"), rewards.__all__):
+        required = [p.name for p in inspect.signature(vars(rewards)[name]).parameters.values() if p.default is p.empty]
+        expected[name] = set(required) - {"completions", "completion_ids", "kwargs"}
+    assert arguments == expected
 
 
 def test_table_of_metrics_is_complete(tiny_model, tmp_path):
