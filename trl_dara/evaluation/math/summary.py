@@ -112,8 +112,8 @@ def summary_table(summary: dict) -> Table:
     Returns:
         [`~rich.table.Table`]
     """
-    table = Table("benchmark", box=SIMPLE_HEAD, title="Mean over questions in %, with 95 % intervals")
-    table.caption = summary["grader"]
+    title = "Mean over questions in %, with 95 % intervals"
+    table = Table("benchmark", title=title, caption=summary["grader"], box=SIMPLE_HEAD, padding=0)
     for column in ("strict", "accuracy", "rescued", "exceed", "joint", "samples"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, numbers in summary["benchmarks"].items():
