@@ -54,12 +54,12 @@ exit $code
 def start(tmp_path):
     """Starts one of the scripts where these programs exist, and returns its exit code and all calls of `trl-dara`."""
 
-    def run(script: str, *argv: str) -> tuple[int, list[dict]]:
+    def run(script: str, *argv: str, nodes: list[str] = NODES, gpus: int = 4) -> tuple[int, list[dict]]:
         programs = {
             "trl-dara": TRL_DARA,
             "srun": SRUN,
-            "scontrol": f"printf '%s\\n' {' '.join(NODES)}",
-            "nvidia-smi": "printf 'GPU %s\\n' 0 1 2 3",
+            "scontrol": f"printf '%s\\n' {' '.join(nodes)}",
+            "nvidia-smi": f"seq {gpus}",
         }
         for name, body in programs.items():
             (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
@@ -71,8 +71,9 @@ def start(tmp_path):
             "SLURM_JOB_NODELIST": "gpu-[3,7-9,12]",
         }
         result = subprocess.run(["bash", script, *argv], cwd=ROOT, env=environment, timeout=60)
-        calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
-        return result.returncode, calls
+        calls = tmp_path / "calls"
+        lines = calls.read_text().splitlines() if calls.exists() else []
+        return result.returncode, [json.loads(line) for line in lines]
 
     return run
 
@@ -144,6 +145,14 @@ def test_last_node_serves_and_the_others_train(start, tmp_path):
             assert launch.deepspeed_multinode_launcher == "standard"  # the others start the nodes themselves
             launches.append(launch)
     assert sorted(int(launch.machine_rank) for launch in launches) == [0, 1, 2, 3]
+
+
+def test_too_little_hardware_is_one_sentence(start, capfd):
+    recipe = "train_scripts/recipes/scale_up/server_ddp.yaml"
+    assert start("train_scripts/recipes/scale_up/server.sh", recipe, gpus=1) == (2, [])
+    assert "with one, use one_gpu_colocate.yaml" in capfd.readouterr().err
+    assert start("train_scripts/slurm/multi_node.sh", nodes=NODES[:1]) == (2, [])
+    assert "sbatch --nodes=2 or more" in capfd.readouterr().err
 
 
 def test_plan_takes_a_recipe_and_the_number_of_gpus(monkeypatch, capsys):

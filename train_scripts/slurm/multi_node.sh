@@ -16,6 +16,10 @@ GPUS_PER_NODE=8
 MODEL=$(sed -n 's/^model_name_or_path: *//p' "$RECIPE")
 
 mapfile -t NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+if [ "${#NODES[@]}" -lt 2 ]; then
+    echo "One node to generate and one to train are needed, not ${#NODES[@]}: sbatch --nodes=2 or more." >&2
+    exit 2
+fi
 TRAIN_NODES=("${NODES[@]:0:${#NODES[@]}-1}")
 export NUM_MACHINES=${#TRAIN_NODES[@]} NUM_PROCESSES=$((${#TRAIN_NODES[@]} * GPUS_PER_NODE))
 export MAIN_NODE=${NODES[0]} VLLM_NODE=${NODES[-1]}

@@ -7,6 +7,10 @@ recipe=${1:?the YAML file of a recipe with "vllm_mode: server"}
 shift
 model=$(sed -n 's/^model_name_or_path: *//p' "$recipe")
 gpus=$(nvidia-smi --list-gpus | wc -l)
+if [ "$gpus" -lt 2 ]; then
+    echo "One GPU to generate and one to train are needed, not $gpus; with one, use one_gpu_colocate.yaml." >&2
+    exit 2
+fi
 
 CUDA_VISIBLE_DEVICES=0 trl-dara vllm-serve --model "$model" --host 127.0.0.1 --max-model-len 4096 &
 server=$!
