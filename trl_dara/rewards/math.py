@@ -134,22 +134,27 @@ def _checked(answer: str) -> str:
     return answer
 
 
-@functools.lru_cache(maxsize=2**16)
 def _verified(truth: str, boxed: str | None) -> float | None:
     if not _is_readable(truth):
         return None
-    if boxed is None or len(boxed) > _LONGEST_ANSWER:
-        return 0.0
-    try:
-        return float(_compare(truth, boxed))
-    except (TimeoutError, WorkerProcessError) as error:  # by the answer that the model wrote, which is then wrong
-        logger.warning(f"math-verify could not compare {boxed!r} with {truth!r}: {error}. The answer counts as wrong.")
-        return 0.0
+    return float(boxed is not None and len(boxed) <= _LONGEST_ANSWER and _is_equal(truth, boxed))
 
 
 @functools.lru_cache(maxsize=2**16)
 def _is_readable(truth: str) -> bool:
     return _compare(truth, None)
+
+
+@functools.lru_cache(maxsize=2**16)
+def _is_equal(truth: str, boxed: str) -> bool:
+    try:
+        return _compare(truth, boxed)
+    except (TimeoutError, WorkerProcessError) as error:  # caused by what the model wrote
+        reason = f"it took over {_compare.timeout:g} seconds" if isinstance(error, TimeoutError) else error
+        logger.warning(
+            f"math-verify could not compare {boxed!r} with {truth!r}: {reason}. The answer counts as wrong."
+        )
+        return False
 
 
 @in_worker_process
