@@ -23,7 +23,7 @@ NODES = ["gpu-3", "gpu-7", "gpu-8", "gpu-9", "gpu-12"]
 
 # Writes down how it was started. The server runs until it is stopped, and says so; training fails with exit code 5.
 TRL_DARA = """
-python - "$@" <<'END' >> "$RECORDS/calls"
+python - "$@" <<'END' > "$RECORDS/call-$$"
 import json, os, sys
 print(json.dumps({"argv": sys.argv[1:], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}))
 END
@@ -42,8 +42,8 @@ while [ "${1#--}" != "$1" ]; do
     case $1 in --ntasks=*) tasks=${1#*=} ;; --nodelist=*) echo "$1" >> "$RECORDS/nodelists" ;; esac
     shift
 done
+trap 'kill $(jobs -p); wait' TERM
 for ((task = 0; task < tasks; task++)); do SLURM_PROCID=$task "$@" & done
-trap 'kill $(jobs -p)' TERM
 code=0
 for job in $(jobs -p); do wait "$job" || code=$?; done
 exit $code
@@ -71,9 +71,7 @@ def start(tmp_path):
             "SLURM_JOB_NODELIST": "gpu-[3,7-9,12]",
         }
         result = subprocess.run(["bash", script, *argv], cwd=ROOT, env=environment, timeout=60)
-        calls = tmp_path / "calls"
-        lines = calls.read_text().splitlines() if calls.exists() else []
-        return result.returncode, [json.loads(line) for line in lines]
+        return result.returncode, [json.loads(call.read_text()) for call in tmp_path.glob("call-*")]
 
     return run
 
