@@ -97,10 +97,11 @@ def channel_values(name: str, logs: dict[str, float]) -> dict[str, float]:
     Returns:
         `dict[str, float]`: `mean` (of the reward), `density`, `weight` and `share`.
     """
-    metrics = ("density", "weight", "share")
-    return {"mean": logs.get(f"rewards/{name}/mean", math.nan)} | {
-        metric: logs.get(f"channels/{name}/{metric}", math.nan) for metric in metrics
+    keys = {"mean": f"rewards/{name}/mean"} | {
+        metric: f"channels/{name}/{metric}" for metric in ("density", "weight", "share")
     }
+    values = {column: logs.get(key) for column, key in keys.items()}
+    return {column: math.nan if value is None else value for column, value in values.items()}  # TRL logs NaN as None
 
 
 def view_table(step: int, values: dict[str, dict[str, float]], verdicts: dict[str, str]) -> Table:
