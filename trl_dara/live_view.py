@@ -81,7 +81,7 @@ class ChannelView(TrainerCallback):
             return "silent: equal within every group"
         if values["share"] < STARVED / num_channels:
             return "starved"
-        return "heard"
+        return "active"
 
 
 def channel_values(name: str, logs: dict[str, float]) -> dict[str, float]:

@@ -28,7 +28,7 @@ def test_plain_lines_say_what_was_logged(tiny_model, tmp_path, capsys):
     first = trainer.state.log_history[0]
     assert lines[0] == (
         f"step 1  digest: mean {first['rewards/digest/mean']:.3g}, density {first['channels/digest/density']:.3g}, weight "
-        f"{first['channels/digest/weight']:.3g}, share 1; heard"
+        f"{first['channels/digest/weight']:.3g}, share 1; active"
     )
     assert lines[1].startswith("step 1  zero: mean 0, density 0, ") and lines[1].endswith("; always 0 since step 1")
 
@@ -82,22 +82,22 @@ def verdicts(view: ChannelView, *steps: dict[str, float]) -> list[str]:
 @pytest.mark.parametrize(
     "mean, density, share, verdict",
     [
-        (0.5, 0.9, 0.6, "heard"),
+        (0.5, 0.9, 0.6, "active"),
         (0.1, 0.1, 0.24, "starved"),  # an equal share of two channels is 0.5
-        (0.1, 0.1, 0.26, "heard"),
+        (0.1, 0.1, 0.26, "active"),
         (0.0, 0.0, 0.0, "always 0 since step 1"),
         (float("nan"), float("nan"), float("nan"), "not scored"),
     ],
 )
 def test_verdicts(mean, density, share, verdict):
     view = ChannelView(["a", "b"])
-    assert verdicts(view, logs_of(a=(mean, density, share), b=(0.5, 1.0, 1 - share))) == [verdict, "heard"]
+    assert verdicts(view, logs_of(a=(mean, density, share), b=(0.5, 1.0, 1 - share))) == [verdict, "active"]
 
 
 def test_channel_that_fell_silent_was_not_always_constant():
     view = ChannelView(["a"])
     steps = [logs_of(a=(0.0, 0.0, 0.0)), logs_of(a=(0.1, 0.2, 1.0)), logs_of(a=(0.0, 0.0, 0.0))]
-    assert verdicts(view, *steps) == ["always 0 since step 1", "heard", "silent: equal within every group"]
+    assert verdicts(view, *steps) == ["always 0 since step 1", "active", "silent: equal within every group"]
 
 
 def test_reward_that_is_equal_within_groups_only_is_not_constant():
