@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from trl_dara.cli.eval import TASKS
 from trl_dara.cli.main import main
 from trl_dara.evaluation.records import read_records
 
@@ -119,7 +120,8 @@ def test_scoring_needs_no_model_and_no_torch(tmp_path):
     (tmp_path / "raw" / "gsm8k.jsonl").write_text(json.dumps(sample) + "\n")
     program = (
         "import sys\n"
-        "from trl_dara.cli.main import main\n"
+        "from trl_dara.cli.eval import TASKS
+from trl_dara.cli.main import main\n"
         "for stage in ('score', 'aggregate'):\n"
         "    assert main(['eval', 'math', '--stage', stage, '--output-dir', sys.argv[1]]) == 0\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules), 'loaded'\n"
@@ -128,6 +130,12 @@ def test_scoring_needs_no_model_and_no_torch(tmp_path):
     assert result.returncode == 0, result.stderr
     numbers = json.loads((tmp_path / "numeq" / "summary.json").read_text())["benchmarks"]["gsm8k"]
     assert (numbers["strict_accuracy"]["mean"], numbers["accuracy"]["mean"], numbers["rescued"]) == (0, 1, 1)
+
+
+def test_without_a_network_the_message_says_what_to_do(tiny_model, tmp_path, capsys):
+    argv = ["--model_name_or_path", tiny_model, "--output_dir", str(tmp_path), "--benchmarks", "minerva"]
+    assert main(["eval", "math", *argv]) == 1
+    assert "Here: `--data minerva=PATH`." in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("stage", ["score", "aggregate"])
@@ -161,7 +169,8 @@ def test_impossible_options(capsys, argv, message):
 
 def test_eval_lists_its_tasks(capsys):
     assert main(["eval"]) == 0
-    assert "math" in capsys.readouterr().out
+    tasks = capsys.readouterr().out.partition("tasks:\n")[2].splitlines()
+    assert [line.split()[0] for line in tasks] == list(TASKS)
     with pytest.raises(SystemExit):
         main(["eval", "music"])
 

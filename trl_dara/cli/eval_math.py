@@ -23,7 +23,10 @@ from trl_dara.evaluation.math import (
 from trl_dara.evaluation.math.generate import keep_questions
 from trl_dara.evaluation.math.score import GRADERS, LENGTH_LIMIT
 from trl_dara.evaluation.math.summary import question_rows, summary_table
-from trl_dara.evaluation.records import check_settings, keep_settings, read_records, replace_file
+from trl_dara.evaluation.records import check_settings, iterate_records, keep_settings, read_records, replace_file
+
+
+HELP = "mathematics: accuracy and length on six benchmarks, several samples per question"
 
 
 @dataclass
@@ -153,7 +156,10 @@ def generate(arguments: MathArguments, generation: GenerationArguments, folder: 
     check_settings(folder / "settings.json", settings)
     work = {}
     for name in arguments.benchmarks or PAPER_BENCHMARKS:
-        questions = load_math_benchmark(name, arguments.data.get(name))
+        try:
+            questions = load_math_benchmark(name, arguments.data.get(name))
+        except OSError as error:
+            raise OSError(f"{error} Here: `--data {name}=PATH`.") from error
         questions = keep_questions(folder / "questions" / f"{name}.jsonl", questions)[: arguments.limit]
         work[name] = questions, _count(questions, folder / "raw" / f"{name}.jsonl")
     if all(done == len(questions) * sampling.n for questions, done in work.values()):
@@ -234,12 +240,12 @@ def aggregate(arguments: MathArguments, folder: Path, console: Console) -> None:
 
 def _count(questions: list[dict], samples_file: Path) -> int:
     ids = {question["id"] for question in questions}
-    return len({(record["id"], record["sample"]) for record in read_records(samples_file) if record["id"] in ids})
+    return len({(record["id"], record["sample"]) for record in iterate_records(samples_file) if record["id"] in ids})
 
 
 def _benchmarks(arguments: MathArguments, folder: Path) -> list[str]:
     """The benchmarks to work on, each of which must have something in the folder."""
-    there = [name for name in BENCHMARKS if read_records(folder / f"{name}.jsonl")]
+    there = [name for name in BENCHMARKS if next(iterate_records(folder / f"{name}.jsonl"), None)]
     missing = [name for name in arguments.benchmarks or [] if name not in there]
     if missing or not there:
         raise ValueError(

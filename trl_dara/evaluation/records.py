@@ -7,26 +7,45 @@ is removed before anything else is appended.
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+
+def iterate_records(path: str | Path) -> Iterator[dict]:
+    """
+    Read the complete records of a file one by one: a file of samples may be larger than the memory.
+
+    Args:
+        path (`str` or `Path`):
+            A JSONL file.
+
+    Yields:
+        `dict`: the records in the order in which they were written; none where there is no file.
+
+    Raises:
+        `ValueError`: for a complete line that is no JSON object.
+    """
+    path = Path(path)
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):
+                yield _parse(line, path, number)
 
 
 def read_records(path: str | Path) -> list[dict]:
     """
-    Read the complete records of a file.
+    Read the complete records of a file, see [`iterate_records`].
 
     Args:
         path (`str` or `Path`):
             A JSONL file.
 
     Returns:
-        `list[dict]`: in the order in which they were written; none where there is no file.
-
-    Raises:
-        `ValueError`: for a complete line that is no JSON object.
+        `list[dict]`
     """
-    path = Path(path)
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []  # what is behind the last line end is torn
-    return [_parse(line, path, number) for number, line in enumerate(lines, start=1)]
+    return list(iterate_records(path))
 
 
 def append_records(path: str | Path, records: list[dict]) -> None:

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from trl_dara.evaluation.generation import Generate, Sampling
-from trl_dara.evaluation.records import append_records, read_records, replace_file
+from trl_dara.evaluation.records import append_records, iterate_records, read_records, replace_file
 
 
 def generate_samples(
@@ -40,7 +40,7 @@ def generate_samples(
         `int`: number of samples that were added.
     """
     samples = defaultdict(set)
-    for record in read_records(samples_file):
+    for record in iterate_records(samples_file):
         samples[record["id"]].add(record["sample"])
 
     def missing(question: dict) -> list[int]:
