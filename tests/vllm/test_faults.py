@@ -97,7 +97,7 @@ def resumed(killed, server, train):
 
 def check_failure(result, server) -> None:
     assert result.returncode == 1, result.stderr
-    error = result.stderr.rpartition("ConnectionError: ")[2]
+    error = result.stderr.rpartition("\nConnectionError: ")[2]
     assert server.url in error and "restart it (`trl-dara vllm-serve" in error and "resume_from_checkpoint" in error
 
 
