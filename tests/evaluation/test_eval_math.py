@@ -120,8 +120,7 @@ def test_scoring_needs_no_model_and_no_torch(tmp_path):
     (tmp_path / "raw" / "gsm8k.jsonl").write_text(json.dumps(sample) + "\n")
     program = (
         "import sys\n"
-        "from trl_dara.cli.eval import TASKS
-from trl_dara.cli.main import main\n"
+        "from trl_dara.cli.main import main\n"
         "for stage in ('score', 'aggregate'):\n"
         "    assert main(['eval', 'math', '--stage', stage, '--output-dir', sys.argv[1]]) == 0\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules), 'loaded'\n"
