@@ -13,6 +13,7 @@ SUBCOMMANDS = {
     "plan": "trl_dara.cli.plan",
     "check": "trl_dara.cli.check",
     "eval": "trl_dara.cli.eval",
+    "replay": "trl_dara.cli.replay",
     "vllm-serve": "trl_dara.cli.vllm_serve",
 }
 

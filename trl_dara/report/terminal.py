@@ -1,0 +1,77 @@
+"""A summary in the terminal."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from .html import show_number, show_percent
+
+
+_STYLES = {"active": "green", "starved": "yellow", "drowned": "yellow", "silent": "red"}
+
+
+def print_summary(run: dict, console: Console) -> None:
+    """
+    Print a verdict for each channel, and a table of the rules.
+
+    Args:
+        run (`dict`):
+            A run, as [`summarize`] describes it.
+        console (`Console`):
+            Where to print.
+    """
+    steps = "1 step" if run["num_steps"] == 1 else f"{run['num_steps']} steps"
+    console.print(
+        f"\n[bold]{escape(run['name'])}[/bold]  {run['completions']:,} completions, {run['groups']:,} groups of "
+        f"{run['num_generations']}, {steps}"
+    )
+    verdicts = Table.grid(padding=(0, 2))
+    for channel in run["channels"]:
+        verdicts.add_row(Text(channel["name"], style=_STYLES.get(channel["verdict"], "")), Text(channel["sentence"]))
+    console.print(verdicts)
+    for finding in run["findings"]:
+        console.print(f"• {finding}", markup=False, highlight=False)
+    console.print(_channels_table(run))
+    console.print(_rules_table(run))
+    for reason in run["rules_left_out"]:
+        console.print(f"Not replayed: {reason}", style="dim", markup=False, highlight=False)
+    for note in run["notes"]:
+        console.print(note, style="dim", markup=False, highlight=False)
+    for reason in run["left_out"]:
+        console.print(f"Left out: {reason}", style="yellow", markup=False, highlight=False)
+
+
+def _channels_table(run: dict) -> Table:
+    table = Table(
+        caption="Mean reward in the first → last quarter of the steps; shares of groups; energy per completion"
+    )
+    table.add_column("channel", no_wrap=True)
+    for column in ("mean", "density", "too hard", "too easy", "energy", "dara_asym weight"):
+        table.add_column(column, justify="right")
+    (dara,) = [rule for rule in run["rules"] if rule["rule"] == "dara_asym"]
+    for channel in run["channels"]:
+        name = channel["name"]
+        table.add_row(
+            Text(name),
+            f"{show_number(channel['mean_first_quarter'])} → {show_number(channel['mean_last_quarter'])}",
+            *(show_percent(channel[metric]) for metric in ("density", "dead_low", "dead_high")),
+            show_number(channel["energy"]),
+            show_number(dara["weight"][name]),
+        )
+    return table
+
+
+def _rules_table(run: dict) -> Table:
+    table = Table(
+        caption="Share of each channel in the advantages; completions that collide; spread of the advantages"
+    )
+    table.add_column("rule", no_wrap=True)
+    for channel in run["channels"]:
+        table.add_column(Text(channel["name"]), justify="right", overflow="fold")
+    for column in ("collide", "std"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for rule in run["rules"]:
+        shares = map(show_percent, rule["share"].values())
+        table.add_row(rule["rule"], *shares, show_percent(rule["collisions"]), show_number(rule["advantage_std"]))
+    return table
