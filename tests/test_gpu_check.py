@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,3 +74,18 @@ def test_process_that_does_not_end_in_time_is_killed():
     (result,) = run_check(Check("train"), OPTIONS, deadline=time.monotonic())
     assert not result["passed"]
     assert result["error"].startswith("did not end within")
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_has_run():
+    command = [sys.executable, "-W", "ignore", "-m", "train_scripts.gpu_check", "--device", "cpu"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("train float32 full corr_grpo: "):
+            break
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=100)
+    checks = [(check["check"], check["passed"]) for check in json.loads(stdout)["checks"]]
+    assert checks[:2] == [("device", True), ("train float32 full corr_grpo", True)]
+    assert checks[-1] == ("train float32 full", False)
+    assert process.returncode == 1

@@ -20,6 +20,7 @@ import platform
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -70,7 +71,7 @@ def list_checks(device: str, with_vllm: bool) -> list[Check]:
     return checks + [Check("colocate", *kind) for kind in kinds if with_vllm]
 
 
-def run_check(check: Check, options: argparse.Namespace, deadline: float) -> list[dict]:
+def run_check(check: Check, options: argparse.Namespace, deadline: float) -> Iterator[dict]:
     """
     Run one check in a new process, since an error on a GPU leaves a process unusable.
 
@@ -82,33 +83,30 @@ def run_check(check: Check, options: argparse.Namespace, deadline: float) -> lis
         deadline (`float`):
             When the process is killed, on the clock of `time.monotonic`.
 
-    Returns:
-        `list[dict]`: one result per run, with `check`, `passed`, `seconds`, and figures or `error`.
+    Yields:
+        `dict`: the result of each run, with `check`, `passed`, `seconds`, and figures or `error`.
     """
     context = multiprocessing.get_context("spawn")  # a fork would take over a CUDA context that it cannot use
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(check, options, sender))
     process.start()
     sender.close()  # the child's remains, and its end is the end of the results
-    results, problem = [], None
+    problem = None
     try:
         while receiver.poll(max(deadline - time.monotonic(), 0)):
-            results.append(receiver.recv())
-            _report(results[-1])
+            yield receiver.recv()
         problem = f"did not end within the {TIME_LIMIT} s for all checks"
         process.kill()
     except EOFError:
         pass
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, GeneratorExit):  # stopped here, or where the results go
         process.kill()
         raise
     process.join()
     if problem is None and process.exitcode != 0:
         problem = f"the process ended with exit code {process.exitcode}"
     if problem is not None:
-        results.append({"check": str(check), "passed": False, "error": problem})
-        _report(results[-1])
-    return results
+        yield {"check": str(check), "passed": False, "error": problem}
 
 
 def _child(check: Check, options: argparse.Namespace, sender) -> None:
@@ -177,7 +175,9 @@ def main(argv: list[str] | None = None) -> int:
     results = []
     try:
         for check in list_checks(options.device, with_vllm):
-            results += run_check(check, options, deadline=started + TIME_LIMIT)
+            for result in run_check(check, options, deadline=started + TIME_LIMIT):
+                results.append(result)
+                _report(result)
     except KeyboardInterrupt:
         results.append({"check": str(check), "passed": False, "error": "stopped, with all that were to follow"})
     report = {

@@ -17,7 +17,8 @@ from train_scripts.gpu_check import Check, run_check
 
 if __name__ == "__main__":
     options = argparse.Namespace(device="cpu", steps=2)
-    print(json.dumps(run_check(Check("colocate", "float32", lora=True), options, time.monotonic() + 200)))
+    check = Check("colocate", "float32", lora=True)
+    print(json.dumps(list(run_check(check, options, time.monotonic() + 200))))
 """
 
 
