@@ -48,7 +48,7 @@ class Channels:
             else by_channel(named_weights, self.names, 1.0, "reward_weights")
         )
         check_weights(weights, self.names)
-        self._base_weights = torch.tensor(weights, dtype=torch.float32)  # (K,)
+        self.base_weights = torch.tensor(weights, dtype=torch.float32)  # (K,)
         self.bounds = check_bounds(settings.reward_bounds, self.names)
         self.gates = parse_gates(settings.reward_gates, self.names)
         check_schedules(settings.reward_weight_schedules, self.names)
@@ -88,7 +88,7 @@ class Channels:
         factors = [
             scheduled_factor(self.schedules[name], step) if name in self.schedules else 1.0 for name in self.names
         ]
-        return self._base_weights * torch.tensor(factors)  # (K,)
+        return self.base_weights * torch.tensor(factors)  # (K,)
 
     def take_calls(self) -> torch.Tensor:
         """Seconds and errors of each channel's calls on this process since the last time, shape `(K, 2)`."""

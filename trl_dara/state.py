@@ -1,6 +1,6 @@
 """
-What a checkpoint holds beside TRL's own files: the calibration window, the position of the group filter, and the names
-of the channels.
+What a checkpoint holds beside TRL's own files: the calibration window, the position of the group filter, the names of the
+channels, and what the run was made with.
 """
 
 import json
@@ -24,15 +24,17 @@ def save_state(
     channel_names: list[str],
     window: CalibrationWindow | None,
     group_filter: GroupFilter | None = None,
+    run: dict | None = None,
 ) -> None:
     """
-    Write the state into a checkpoint folder, which is created if need be.
+    Write the state into a checkpoint folder, which is created if need be; `run` is what [`run_record`] returns.
     """
     checkpoint.mkdir(parents=True, exist_ok=True)
     # A folder that is written a second time is incomplete until its last file is written again
     (checkpoint / TRAINER_STATE_NAME).unlink(missing_ok=True)
     state = {
         "channels": channel_names,
+        "run": run or {},
         "calibration_window": None if window is None else window.state_dict(),
         "refill": None if group_filter is None else group_filter.refill.state_dict(),
     }
@@ -45,17 +47,20 @@ def load_state(
     window: CalibrationWindow | None,
     num_generations: int,
     group_filter: GroupFilter | None = None,
-) -> None:
+) -> list[int]:
     """
     Continue from the state in a checkpoint folder.
 
     A checkpoint without it, made by plain TRL, starts with an empty window and a notice; one with other channels is
     refused.
+
+    Returns:
+        `list[int]`: the steps at which the run had been resumed before.
     """
     path = checkpoint / STATE_FILE
     if not path.exists():
         logger.warning(f"The checkpoint {checkpoint} has no {STATE_FILE}: the calibration window starts empty.")
-        return
+        return []
     state = json.loads(path.read_text())
     if state["channels"] != channel_names:
         raise ValueError(
@@ -65,6 +70,7 @@ def load_state(
     _load_window(checkpoint, state["calibration_window"], window, num_generations)
     if group_filter is not None and state["refill"] is not None:
         group_filter.refill.load_state_dict(state["refill"])
+    return state.get("run", {}).get("resumed_at", [])  # older checkpoints do not describe their run
 
 
 def _load_window(checkpoint: Path, state: dict | None, window: CalibrationWindow | None, num_generations: int) -> None:

@@ -23,6 +23,7 @@ from .metrics import channel_metrics
 from .model_card import PAPER, rewards_section
 from .rewards.contract import check_reward_contract, columns_by_dataset
 from .rollout import Rollout
+from .run_record import run_record
 from .state import load_state, save_state
 from .vllm_server import SamplingMonitor, adapt_vllm_server, check_vllm_server
 
@@ -110,7 +111,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         if named_weights is not None:
             args = copy.copy(args)  # TRL builds a tensor from the list; names are known for certain after it
             args.reward_weights = None
-        self._gathered_rewards, self.evaluation_rewards = None, []
+        self._gathered_rewards, self.evaluation_rewards, self.resumed_at = None, [], []
         if args.use_vllm and args.vllm_mode == "server":
             processing_class, tools = kwargs.get("processing_class"), kwargs.get("tools")
             check_vllm_server(args, model, processing_class, train_dataset, tools)
@@ -272,14 +273,16 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         # Before TRL's files: `trainer_state.json`, written last, then marks a complete checkpoint
         if self.args.should_save:
             checkpoint = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            save_state(checkpoint, self.reward_func_names, self.calibration_window, self.group_filter)
+            names, window = self.reward_func_names, self.calibration_window
+            save_state(checkpoint, names, window, self.group_filter, run_record(self))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             names, window = self.reward_func_names, self.calibration_window
-            load_state(Path(checkpoint), names, window, self.num_generations, self.group_filter)
+            resumed = load_state(Path(checkpoint), names, window, self.num_generations, self.group_filter)
+            self.resumed_at = [*resumed, self.state.global_step]
             validation.check_resume_step(self.state.global_step, self.args)
 
     def create_model_card(self, *args, **kwargs):

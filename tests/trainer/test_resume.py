@@ -1,6 +1,7 @@
 """A run that is interrupted between two generation batches continues as if it had not been."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -51,6 +52,8 @@ def test_resuming_equals_the_uninterrupted_run(tiny_model, tmp_path, uninterrupt
     for ours, expected in zip(logged(resumed), logged(whole), strict=True):
         assert ours == numbers(expected)
     assert resumed.calibration_window.state_dict() == whole.calibration_window.state_dict()
+    described = json.loads((tmp_path / f"checkpoint-{2 * middle}" / "trl_dara_state.json").read_text())["run"]
+    assert described["resumed_at"] == [middle]
 
 
 def test_the_window_of_the_checkpoint_is_used(tiny_model, tmp_path, uninterrupted):
@@ -95,6 +98,43 @@ def test_the_state_is_json_beside_the_files_of_trl(uninterrupted):
     assert state["channels"] == ["digest", "has_q", "has_a"]
     assert len(state["calibration_window"]["active"]) == 4 * given["steps_per_generation"]  # two batches
     assert (checkpoint / "trainer_state.json").exists()
+
+
+def test_the_state_says_what_the_run_was_made_with(tiny_model, uninterrupted):
+    given, folder, _ = uninterrupted
+    described = json.loads((folder / f"checkpoint-{given['save_steps']}" / "trl_dara_state.json").read_text())["run"]
+    assert described == {
+        "rule": "dara_sym",
+        "aggregation_kwargs": {},
+        "calibration_window": 64,
+        "group_filter": False,
+        "reward_weights": {"digest": 1.0, "has_q": 1.0, "has_a": 1.0},
+        "reward_bounds": {},
+        "seed": 42,
+        "model": tiny_model,
+        "learning_rate": 1e-2,
+        "num_generations": 4,
+        "prompts": 2 * given["steps_per_generation"],
+        "updates_per_batch": given["steps_per_generation"],
+        "resumed_at": [],
+    }
+
+
+def test_settings_that_json_does_not_know_do_not_keep_a_checkpoint_from_being_saved(tiny_model, tmp_path):
+    given = dict(
+        max_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        aggregation="dara_asym",
+        aggregation_kwargs={"w_max": math.inf},
+        reward_weights={"has_a": 0.3},
+        reward_bounds={"has_a": (0, 1)},
+    )
+    run(tiny_model, tmp_path, [digest, has_a], **given)
+    described = json.loads((tmp_path / "checkpoint-1" / "trl_dara_state.json").read_text())["run"]
+    assert described["aggregation_kwargs"] == {"w_max": "inf"}
+    assert described["reward_weights"] == {"digest": 1.0, "has_a": 0.3}
+    assert described["reward_bounds"] == {"has_a": [0, 1]}
 
 
 def test_a_run_without_window_is_saved_and_resumed(tiny_model, tmp_path):
