@@ -108,21 +108,18 @@ def test_every_execution_starts_from_the_initial_state(bfcl):
     assert "temp" in again[0]["result"]
 
 
-def endless_case() -> str:
-    """A case with a calculator, which computes 7 to the power of any number."""
-    return next(
-        question["id"] for question in questions("multi_turn_base") if "MathAPI" in question["involved_classes"]
-    )
-
-
 ENDLESS = call("power", base=7, exponent=10**10)
+
+
+def endless() -> tuple[str, list[list[str]]]:
+    """A case with a calculator, and a dialogue that asks it for a number that takes forever."""
+    case = next(case for case in questions("multi_turn_base") if "MathAPI" in case["involved_classes"])
+    return case["id"], dialogue([[ENDLESS]] * len(case["question"]))
 
 
 def test_calls_without_an_end_are_wrong_and_do_not_stop_the_others(bfcl_python):
     with BFCL(bfcl_python, time_limit=1) as bfcl:
-        case_id = endless_case()
-        turns = len(truths("multi_turn_base")[case_id])
-        result = score(bfcl, case_id, dialogue([[ENDLESS]] * turns))
+        result = score(bfcl, *endless())
         assert result["accuracy"] == 0
         assert (result["error_type"], result["error"]) == ("case_failure", "no end within 1 s")
         assert result["format"] == 1  # its answers are there, and have the format
@@ -131,7 +128,7 @@ def test_calls_without_an_end_are_wrong_and_do_not_stop_the_others(bfcl_python):
 
 def test_calls_without_an_end_end_their_case_while_generating(bfcl_python):
     with BFCL(bfcl_python, time_limit=1) as bfcl:
-        case = next(case for case in bfcl.cases("multi_turn_base") if case["id"] == endless_case())
+        case = next(case for case in bfcl.cases("multi_turn_base") if case["id"] == endless()[0])
         running = Dialogue(case)
         running.receive(Generation(answer(ENDLESS), 9, "stop"), bfcl)
         assert running.finished
@@ -193,6 +190,19 @@ def test_nothing_is_written_into_the_package(bfcl):
 def test_errors_of_our_own_are_not_scored(bfcl):
     with pytest.raises(RuntimeError, match="KeyError: 'multi_turn_base_999'"):
         bfcl.check_turns("multi_turn_base_999", [])
+
+
+def test_an_interpreter_that_cannot_start_again_is_no_wrong_answer(bfcl_python, tmp_path):
+    full, python = tmp_path / "full", tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nif [ -e "{full}" ]; then echo no space left >&2; exit 1; fi\nexec "{bfcl_python}" "$@"\n'
+    )
+    python.chmod(0o755)
+    with BFCL(str(python), time_limit=0.5) as bfcl:
+        assert score(bfcl, *endless())["error_type"] == "case_failure"  # ends the process
+        full.touch()
+        with pytest.raises(RuntimeError, match="no space left"):
+            score(bfcl, CASE, dialogue(TURNS))
 
 
 def test_a_missing_package_is_named_with_its_remedy():

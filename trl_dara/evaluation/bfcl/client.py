@@ -13,7 +13,7 @@ from trl_dara.evaluation.bfcl.worker import TOO_DEEP
 
 
 WORKER = Path(__file__).with_name("worker.py")
-TIMED_OUT = 1  # exit code of the worker at its time limit
+TIMED_OUT = "Timeout ("  # how Python's watchdog begins its last words
 # All that the worker gets of the environment: what an interpreter may need to start, and no secrets
 PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
@@ -146,7 +146,10 @@ class BFCL:
         )
 
     def _ask(self, method: str, **arguments):
-        """The worker's answer. A worker that crashes is asked once more, so that only what its task causes counts."""
+        """
+        The worker's answer. A worker that crashes is asked once more, and only if a signal ends it again is that the
+        case's doing; whatever else goes wrong is ours.
+        """
         try:
             request = json.dumps({"method": method, "arguments": arguments}) + "\n"
         except RecursionError:
@@ -161,12 +164,12 @@ class BFCL:
                 if "failure" in answer:
                     raise RuntimeError(f"{WORKER.name} failed:\n{answer['failure']}")
                 return answer["result"]
-            if code == TIMED_OUT and "limit" in arguments:
+            log = self._log().read_text(encoding="utf-8", errors="replace")
+            if TIMED_OUT in log:
                 raise CaseFailure(f"no end within {arguments['limit']:g} s")
-        errors = self._log().read_text(errors="replace")[-2000:]
-        if "limit" in arguments:
-            raise CaseFailure(f"the process ended with exit code {code}: {errors}")
-        raise RuntimeError(f"{self.python} could not run {WORKER.name} (exit code {code}):\n{errors}")
+        if code < 0 and "limit" in arguments:
+            raise CaseFailure(f"the process ended with exit code {code}: {log[-2000:]}")
+        raise RuntimeError(f"{self.python} could not run {WORKER.name} (exit code {code}):\n{log[-2000:]}")
 
     def _start(self) -> None:
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
