@@ -105,7 +105,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             aggregation_kwargs, settings.aggregation_kwargs, aggregation, args.scale_rewards
         )
         rule = get_aggregation(aggregation, self.aggregation_kwargs)
-        validation.check_prompt_column(train_dataset, kwargs.get("environment_factory") is not None)
+        if kwargs.get("environment_factory") is None:  # environments may supply the prompts
+            validation.check_prompt_column(train_dataset, "`train_dataset`")
         validation.check_dataset_size(train_dataset, args)
         named_weights = args.reward_weights if isinstance(args.reward_weights, dict) else None
         if named_weights is not None:

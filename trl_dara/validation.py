@@ -147,15 +147,13 @@ def check_reward_funcs(reward_funcs) -> list | None:
     return reward_funcs
 
 
-def check_prompt_column(train_dataset, has_environments: bool) -> None:
+def check_prompt_column(dataset, name: str) -> None:
     """
-    Refuse a data set without prompts; only an environment may supply them.
+    Refuse a data set without prompts, `name` in the sentence. Some streams do not tell their columns.
     """
-    columns = train_dataset.column_names if isinstance(train_dataset, datasets.Dataset) else None
-    if columns is not None and "prompt" not in columns and not has_environments:
-        raise ValueError(
-            f"`train_dataset` has no column `prompt`, only {columns}. Rename the column that holds the prompts."
-        )
+    columns = dataset.column_names if isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)) else None
+    if columns is not None and "prompt" not in columns:
+        raise ValueError(f"{name} has no column `prompt`, only {columns}. Rename the column that holds the prompts.")
 
 
 def check_dataset_size(train_dataset, args: GRPOConfig) -> None:
@@ -166,7 +164,7 @@ def check_dataset_size(train_dataset, args: GRPOConfig) -> None:
     prompts_per_batch = args.generation_batch_size // args.num_generations
     if isinstance(train_dataset, datasets.Dataset) and len(train_dataset) < prompts_per_batch:
         raise ValueError(
-            f"`train_dataset` has {len(train_dataset)} prompts, but one generation batch takes {prompts_per_batch} "
+            f"`train_dataset` has {_count(len(train_dataset), 'prompt')}, but one generation batch takes {prompts_per_batch} "
             f"(`generation_batch_size={args.generation_batch_size}` completions / `num_generations="
             f"{args.num_generations}`). Add prompts, or lower `per_device_train_batch_size`, "
             "`gradient_accumulation_steps` or `steps_per_generation`."
@@ -195,8 +193,9 @@ def batch_plan(args: GRPOConfig, rule_name: str, window: int | None, channels: "
     weights = zip(channels.names, channels.weights(step=0).tolist(), strict=True)
     calibration = f" (calibrated on a window of {window} groups)" if window else ""
     return (
-        f"Generation batch: {prompts} prompts x {args.num_generations} completions = {args.generation_batch_size} "
-        f"completions, {updates:g} optimiser steps each; density in steps of 1/{prompts}. Rewards combined by "
+        f"Generation batch: {_count(prompts, 'prompt')} x {args.num_generations} completions = "
+        f"{args.generation_batch_size} completions, {_count(updates, 'optimiser step')} each; density in steps of "
+        f"1/{prompts}. Rewards combined by "
         f"{rule_name}{calibration}, reward weights: {', '.join(f'{name} {weight:g}' for name, weight in weights)}."
     )
 
@@ -232,3 +231,7 @@ def check_resume_step(step: int, args: GRPOConfig) -> None:
             f"multiples of {math.lcm(every, args.gradient_accumulation_steps) // args.gradient_accumulation_steps} steps "
             "(`save_steps`) to continue exactly."
         )
+
+
+def _count(number: float, noun: str) -> str:
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"

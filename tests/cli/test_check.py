@@ -164,10 +164,13 @@ def test_plain_prompts_get_plain_completions(checked, tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "train.jsonl").write_text('{"prompt": "six times seven?"}\n')
     (tmp_path / "checked_rewards.py").write_text(
-        "def plain(completions, **kwargs):\n    return [float(isinstance(text, str)) for text in completions]\n"
+        "def plain(completions, **kwargs):\n    return [float(isinstance(text, str)) for text in completions]\n\n\n"
+        "def for_messages(completions, **kwargs):\n    return [len(text[0]['content']) for text in completions]\n"
     )
     code, cells, _ = checked(rewards=["plain"], data="plain")
     assert code == 0 and [row[2] for row in cells[:3]] == ["1", "1", "1"]
+    _, _, text = checked(rewards=["for_messages"], data="plain")
+    assert "The prompts are strings, so the completions are strings too" in text
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_data_without_prompts_and_lines_that_are_no_completions(checked, capsys,
     (tmp_path / "other" / "train.jsonl").write_text('{"question": "six times seven?"}\n')
     with pytest.raises(SystemExit):
         checked(rewards=["mentions"], data="other")
-    assert "no column `prompt`, only ['question']" in capsys.readouterr().err
+    assert "The split `train` of the data set has no column `prompt`, only ['question']" in capsys.readouterr().err
     (tmp_path / "bad.jsonl").write_text('"fine"\n{"text": "no"}\n')
     with pytest.raises(SystemExit):
         checked("--completions_file", "bad.jsonl", rewards=["mentions"])

@@ -91,6 +91,14 @@ def test_outputs_that_are_no_rewards_are_refused_by_name(tiny_model, tmp_path, k
         run(tiny_model, tmp_path, [digest, scripted("odd", REFUSED[kind])])
 
 
+def test_a_reward_for_messages_on_plain_prompts_hears_why_it_fails(tiny_model, tmp_path):
+    def reads_messages(completions, **kwargs):
+        return [len(completion[0]["content"]) for completion in completions if completion]
+
+    with pytest.raises(RuntimeError, match="string indices must be integers.*the completions are strings too: read"):
+        run(tiny_model, tmp_path, [reads_messages])
+
+
 @pytest.mark.parametrize("kind", ["plain", "async", "generator"])
 def test_a_failure_stops_the_run_with_the_channels_name(tiny_model, tmp_path, kind):
     with pytest.raises(

@@ -235,6 +235,20 @@ def test_start_up_line(tiny_model, tmp_path, capsys):
     assert "digest 1, has_a 0.5" in line
 
 
+def test_start_up_line_of_one_prompt_and_one_step(tiny_model, tmp_path, capsys):
+    build(tiny_model, tmp_path, [digest], per_device_train_batch_size=4)
+    assert "1 prompt x 4 completions = 4 completions, 1 optimiser step each" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_data_set_without_prompts_is_refused(tiny_model, tmp_path, stream):
+    dataset = prompts().rename_column("prompt", "question")
+    if stream:
+        dataset = dataset.to_iterable_dataset()
+    with pytest.raises(ValueError, match=r"`train_dataset` has no column `prompt`, only \['question'\]"):
+        build(tiny_model, tmp_path, [digest], train_dataset=dataset)
+
+
 @pytest.mark.parametrize("aggregation", ["gdpo", "grpo", "mo_grpo"])
 def test_start_up_line_of_a_rule_without_window_speaks_of_none(tiny_model, tmp_path, capsys, aggregation):
     build(tiny_model, tmp_path, [digest], aggregation=aggregation)

@@ -181,7 +181,7 @@ def call(function: Callable, channel: str, batch: dict) -> Outcome:
     """
     from trl.trainer.utils import is_async_callable
 
-    from trl_dara.rewards.channel import checked_rewards, run_through
+    from trl_dara.rewards.channel import checked_rewards, run_through, strings_hint
     from trl_dara.rewards.contract import TRAINER_ARGUMENTS, contract_problem
 
     columns = [name for name in batch if name not in TRAINER_ARGUMENTS]
@@ -196,7 +196,7 @@ def call(function: Callable, channel: str, batch: dict) -> Outcome:
         where = traceback.extract_tb(error.__traceback__)[-1]
         problem = (
             f"The reward function of channel '{channel}' raised {type(error).__name__}: {error} ({where.filename}, line "
-            f"{where.lineno})."
+            f"{where.lineno}).{strings_hint(error, batch['completions'])}"
         )
         return Outcome(channel, problem=problem)
     try:

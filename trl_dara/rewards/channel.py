@@ -100,17 +100,18 @@ def as_channel(
     if worker is not None:
         worker.check_loadable()
 
-    def failed(error: Exception, num_completions: int) -> list[None]:
+    def failed(error: Exception, completions: list) -> list[None]:
         if on_error == "raise":
             raise RuntimeError(
                 f"The reward function of channel '{name}' failed at step {current_step()}: {type(error).__name__}: "
-                f"{error}. Set `on_reward_error='skip'` to leave the channel out of a batch in which it fails."
+                f"{error}.{strings_hint(error, completions)} Set `on_reward_error='skip'` to leave the channel out of a "
+                "batch in which it fails."
             ) from error
         log.errors += 1
         logger.warning(
             f"Channel '{name}' scores nothing in the batch at step {current_step()}: {type(error).__name__}: {error}"
         )
-        return [None] * num_completions
+        return [None] * len(completions)
 
     if is_async_callable(reward_func):
 
@@ -120,7 +121,7 @@ def as_channel(
                 call = reward_func(prompts=prompts, completions=completions, **kwargs)
                 output = run_through(await _within(timeout, call))
             except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
-                return failed(error, len(completions))
+                return failed(error, completions)
             finally:
                 log.seconds = time.perf_counter() - start
             return checked_rewards(output, name, len(completions))
@@ -139,7 +140,7 @@ def as_channel(
                     worker.timeout = timeout
                 output = run_through(reward_func(prompts=prompts, completions=completions, **kwargs))
             except Exception as error:  # what the user's function raises is theirs; KeyboardInterrupt passes
-                return failed(error, len(completions))
+                return failed(error, completions)
             finally:
                 log.seconds = time.perf_counter() - start
             return checked_rewards(output, name, len(completions))
@@ -147,6 +148,20 @@ def as_channel(
     functools.update_wrapper(channel, reward_func)
     channel.__name__ = name
     return channel
+
+
+def strings_hint(error: Exception, completions: list) -> str:
+    """
+    A sentence for a reward that reads messages and was given strings; empty where it failed for another reason.
+    """
+    # Python's words for `"yes"["content"]` and for `""[0]`
+    words = ("string indices must be integers", "string index out of range")
+    if not isinstance(completions[0], str) or not any(text in str(error) for text in words):
+        return ""
+    return (
+        " The prompts are strings, so the completions are strings too: read `completion`, not `completion[0]['content']`, or "
+        "give the prompts as lists of messages."
+    )
 
 
 async def _within(timeout: float | None, call: Awaitable):

@@ -26,6 +26,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 from trl_dara.cli.options import build, read_options
 from trl_dara.config import MultiRewardGRPOConfig
 from trl_dara.rewards.loading import load_rewards, merge_weights
+from trl_dara.validation import check_prompt_column
 
 
 @dataclass
@@ -123,11 +124,7 @@ def get_split(dataset, script_args: ScriptArguments, option: str):
     split = vars(script_args)[option]
     if split not in dataset:
         raise ValueError(f"`{option}` is {split!r}, but the data set has the splits {list(dataset)}.")
-    columns = dataset[split].column_names  # None for some streams
-    if columns is not None and "prompt" not in columns:
-        raise ValueError(
-            f"The data set has no column `prompt`, only {columns}. Rename the column that holds the prompts."
-        )
+    check_prompt_column(dataset[split], f"The split `{split}` of the data set")
     return dataset[split]
 
 
