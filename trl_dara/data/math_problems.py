@@ -14,7 +14,7 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..rewards.gsm8k import gsm8k_gold
-from ..rewards.math_answers import unwrap_dollars
+from ..rewards.math_answers import normalize_answer, unwrap_dollars
 from .loading import load_rows
 
 
@@ -188,6 +188,11 @@ def _load(name: str, sources: dict[str, MathSource], path: str | Path | None, ma
             gold = source.to_answer(answer)
         except ValueError as error:
             raise ValueError(f"Row {index} of {place!r}: {error}") from None
+        if not normalize_answer(gold).strip():
+            raise ValueError(
+                f"Row {index} of {place!r} has the answer {answer!r}, of which nothing is left to compare: an empty box would "
+                "be correct. Give it an answer, or leave the row out."
+            )
         examples.append({"id": f"{name}-{index}", "problem": problem, "prompt": make_prompt(problem), "answer": gold})
     return Dataset.from_list(examples)
 
