@@ -24,7 +24,8 @@ def test_the_script_trains_and_evaluates(tiny_model, problems, tmp_path):
     trainer = math_reasoning.main(
         *math_reasoning.parse(
             f"--model_name_or_path {tiny_model} --dataset_path {problems} --output_dir {tmp_path / 'out'} {CPU} "
-            "--eval_size 3 --eval_strategy steps --eval_steps 1 --max_prompt_length 200 --max_steps 1".split()
+            "--eval_size 3 --eval_strategy steps --eval_steps 1 --max_prompt_length 200 --max_steps 1 "
+            "--metric_for_best_model joint".split()
         )
     )
     prompts = [
@@ -39,6 +40,8 @@ def test_the_script_trains_and_evaluates(tiny_model, problems, tmp_path):
         assert first[f"rewards/{name}/mean"] == evaluation[f"eval_rewards/{name}/mean"] == value
         assert first[f"channels/{name}/density"] == 0
         assert first[f"channels/{name}/saturation"] == value  # the bounds are declared
+        assert evaluation[f"eval_channels/{name}/success"] == value
+    assert trainer.state.best_metric == evaluation["eval_joint"] == 0
     assert (tmp_path / "out/model.safetensors").exists()
 
 

@@ -36,6 +36,38 @@ def test_the_script_trains_an_adapter_with_three_rewards(tiny_model, rows, tmp_p
     assert (output_dir / "adapter_model.safetensors").exists()
 
 
+def test_the_best_checkpoint_by_joint_success_from_yaml(tiny_model, rows, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"""
+model_name_or_path: {tiny_model}
+dataset_path: {rows}
+eval_dataset_path: {rows}
+output_dir: {tmp_path / "out"}
+think_length: true
+eval_strategy: steps
+eval_steps: 1
+save_steps: 1
+load_best_model_at_end: true
+metric_for_best_model: joint
+num_generations: 2
+per_device_train_batch_size: 4
+per_device_eval_batch_size: 4
+max_completion_length: 4
+max_steps: 1
+use_cpu: true
+bf16: false
+report_to: none
+logging_steps: 1
+"""
+    )
+    trainer = tool_calling.main(*tool_calling.parse(["--config", str(recipe)]))
+    assert trainer.state.best_metric == 0 and trainer.state.best_global_step == 1
+    (evaluation,) = [entry for entry in trainer.state.log_history if "eval_joint" in entry]
+    for name in ("tool_format_reward", "tool_correctness_reward", "think_length_reward"):
+        assert evaluation[f"eval_channels/{name}/success"] == 0
+
+
 def test_bounds_of_the_user_win(tiny_model, rows, tmp_path):
     trainer = tool_calling.main(
         *tool_calling.parse(
@@ -46,7 +78,7 @@ def test_bounds_of_the_user_win(tiny_model, rows, tmp_path):
     )
     first = trainer.state.log_history[0]
     assert first["channels/tool_correctness_reward/saturation"] == 0.25
-    assert "channels/tool_format_reward/saturation" not in first
+    assert first["channels/tool_format_reward/saturation"] == 0  # the others keep theirs
 
 
 def test_long_prompts_are_left_out(tiny_model, rows, tmp_path):

@@ -62,7 +62,9 @@ class ScriptArguments:
         max_prompt_length (`int`, *optional*):
             Longest prompt in tokens, after the chat template; longer ones are left out. By default none is.
         eval_size (`int`, *optional*):
-            Number of rows to set aside for evaluation, the same ones in every run; needed with `eval_strategy`.
+            Number of rows to set aside for evaluation, the same ones in every run; needed with `eval_strategy`. Evaluations
+            then measure `joint`, the share of completions with the highest reward of each kind: `metric_for_best_model:
+            joint`.
     """
 
     task: str = field(
@@ -89,8 +91,9 @@ class ScriptArguments:
     eval_size: int | None = field(
         default=None,
         metadata={
-            "help": "Number of rows to set aside for evaluation, the same ones in every run; needed with "
-            "`eval_strategy`."
+            "help": "Number of rows to set aside for evaluation, the same ones in every run; needed with `eval_strategy`. "
+            "Evaluations then measure `joint`, the share of completions with the highest reward of each kind: "
+            "`metric_for_best_model: joint`."
         },
     )
 
@@ -138,6 +141,7 @@ def main(script_args, training_args, model_args):
     from trl import get_peft_config, get_quantization_config
 
     from trl_dara import MultiRewardGRPOTrainer, rewards
+    from trl_dara.evaluation.callback import JointEvaluationCallback
     from trl_dara.scripts.grpo import model_init_kwargs, train_and_save
 
     if script_args.task == "gsm8k":
@@ -148,8 +152,8 @@ def main(script_args, training_args, model_args):
         ]
     else:
         reward_funcs = [rewards.boxed_correctness_reward, rewards.token_length_reward]
-    if training_args.reward_bounds is None:
-        training_args.reward_bounds = {reward_func.__name__: [0, 1] for reward_func in reward_funcs}
+    reward_bounds = {reward_func.__name__: [0, 1] for reward_func in reward_funcs}
+    training_args.reward_bounds = reward_bounds | (training_args.reward_bounds or {})
 
     training_args.model_init_kwargs = model_init_kwargs(training_args, model_args)
     train_dataset, eval_dataset = load_datasets(script_args, training_args, model_args)
@@ -163,6 +167,8 @@ def main(script_args, training_args, model_args):
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
+    if eval_dataset is not None:
+        trainer.add_callback(JointEvaluationCallback(trainer))
     train_and_save(trainer)
     return trainer
 

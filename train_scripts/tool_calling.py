@@ -53,7 +53,8 @@ class ScriptArguments:
         dataset_split (`str`, *optional*, defaults to `"train"`):
             Split of a folder or Hub data set.
         eval_dataset_path (`str`, *optional*):
-            Evaluation data, a parquet file of the same kind; needed with `eval_strategy`.
+            Evaluation data, a parquet file of the same kind; needed with `eval_strategy`. Evaluations then measure `joint`,
+            the share of completions with the highest reward of each kind: `metric_for_best_model: joint`.
         max_prompt_length (`int`, *optional*):
             Longest prompt in tokens, after the chat template; longer ones are left out. By default none is.
         think_length (`bool`, *optional*, defaults to `False`):
@@ -70,7 +71,10 @@ class ScriptArguments:
     dataset_split: str = field(default="train", metadata={"help": "Split of a folder or Hub data set."})
     eval_dataset_path: str | None = field(
         default=None,
-        metadata={"help": "Evaluation data, a parquet file of the same kind; needed with `eval_strategy`."},
+        metadata={
+            "help": "Evaluation data, a parquet file of the same kind; needed with `eval_strategy`. Evaluations then measure "
+            "`joint`, the share of completions with the highest reward of each kind: `metric_for_best_model: joint`."
+        },
     )
     max_prompt_length: int | None = field(
         default=None,
@@ -98,6 +102,7 @@ def main(script_args, training_args, model_args):
     from trl_dara import MultiRewardGRPOTrainer
     from trl_dara.data.loading import filter_long_prompts
     from trl_dara.data.toolrl import load_toolrl
+    from trl_dara.evaluation.callback import JointEvaluationCallback
     from trl_dara.rewards import think_length_reward, tool_correctness_reward, tool_format_reward
     from trl_dara.scripts.grpo import model_init_kwargs, train_and_save
 
@@ -106,8 +111,7 @@ def main(script_args, training_args, model_args):
     if script_args.think_length:
         reward_funcs.append(think_length_reward)
         reward_bounds["think_length_reward"] = [0, 1]
-    if training_args.reward_bounds is None:
-        training_args.reward_bounds = reward_bounds
+    training_args.reward_bounds = reward_bounds | (training_args.reward_bounds or {})
 
     training_args.model_init_kwargs = model_init_kwargs(training_args, model_args)
     datasets = [load_toolrl(script_args.dataset_path, script_args.dataset_split), None]
@@ -132,6 +136,8 @@ def main(script_args, training_args, model_args):
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
+    if eval_dataset is not None:
+        trainer.add_callback(JointEvaluationCallback(trainer))
     train_and_save(trainer)
     return trainer
 
