@@ -9,9 +9,9 @@ from pathlib import Path
 HELP = "show what each reward did in a recorded run, and what every rule would have made of it"
 
 DESCRIPTION = """\
-Read the tables of completions that TRL writes (`log_completions: true`), or any parquet, CSV or JSON lines file with one
-column per reward, and recompute what every aggregation rule would have done: share of the signal, density, weights, dead
-groups, collisions and conflicts of each reward. Needs no model, no GPU, and works for runs of plain TRL.
+Read the tables of completions that TRL writes (`log_completions: true`), or any parquet, CSV or JSON lines file with
+one column per reward, and recompute what every aggregation rule would have done: share of the signal, density,
+weights, dead groups, collisions and conflicts of each reward. Needs no model, no GPU, and works for runs of plain TRL.
 
 A folder, or tables of TRL in one folder, are one run; any other file is a run of its own.
 """
@@ -45,8 +45,8 @@ def run(argv: list[str]) -> int:
         try:
             summaries.append(_replay(name, files, options, errors))
         except ValueError as error:
-            unread.append(str(error))
-            errors.print(str(error), style="red", markup=False, highlight=False)
+            unread.append(f"{name}: {error}")
+            errors.print(unread[-1], style="red", markup=False, highlight=False)
     if not summaries:
         return 1
 
@@ -80,6 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     option(
         "--reward-weights",
         nargs="+",
+        type=_weight,
         metavar="WEIGHT",
         help="one weight per reward in the order of the columns, or JSON by name: '{\"format\": 0.5}'; 1 by default",
     )
@@ -96,6 +97,10 @@ def make_parser() -> argparse.ArgumentParser:
     option("--json", type=Path, metavar="FILE", help="write everything, step by step, as JSON")
     option("--html", type=Path, metavar="FILE", help="write a page with plots that needs no other file")
     return parser
+
+
+def _weight(text: str) -> float | dict:
+    return _json_mapping(text) if text.lstrip().startswith("{") else float(text)
 
 
 def _json_mapping(text: str) -> dict:
@@ -123,15 +128,12 @@ def _replay(name: str, files: list[Path], options: argparse.Namespace, errors) -
     return summarize(replayed), replayed
 
 
-def _weights(given: list[str] | None, channels: list[str]) -> list[float]:
+def _weights(given: list | None, channels: list[str]) -> list[float]:
     from trl_dara.by_name import by_channel, check_weights
 
     if given is None:
         return [1.0] * len(channels)
-    if len(given) == 1 and given[0].lstrip().startswith("{"):
-        weights = by_channel(json.loads(given[0]), channels, 1.0, "--reward-weights")
-    else:
-        weights = [float(weight) for weight in given]
+    weights = by_channel(given[0], channels, 1.0, "--reward-weights") if isinstance(given[0], dict) else given
     if len(weights) != len(channels):
         raise ValueError(
             f"`--reward-weights` has {len(weights)} numbers, but the rewards are {channels}. Pass one for each."

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
-import pyarrow
+import pyarrow.parquet
 
 
 SUFFIXES = (".parquet", ".csv", ".jsonl")
@@ -18,8 +18,8 @@ def find_runs(paths: list[str]) -> dict[str, list[Path]]:
     """
     Find the tables of each run.
 
-    Tables of TRL, `completions_{step}.parquet`, that lie in one folder are one run. A folder that has other tables is one
-    run too; one without tables is searched for runs. Any other file is a run of its own.
+    Tables of TRL, `completions_{step}.parquet`, that lie in one folder are one run. A folder that has other tables is
+    one run too; one without tables is searched for runs. Any other file is a run of its own.
 
     Args:
         paths (`list[str]`):
@@ -69,7 +69,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     try:
         if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
+            table = pyarrow.parquet.read_table(path).to_pandas(ignore_metadata=True)
         elif path.suffix == ".csv":
             table = pd.read_csv(path)
         else:  # texts stay texts, whatever they look like
@@ -101,7 +101,7 @@ def _natural(path: Path) -> list:
 
 
 def _named(files_of: dict[Path, list[Path]]) -> dict[str, list[Path]]:
-    """Name each run by its file, or its folder without the `completions` that all have; by the path where names clash."""
+    """Name each run by its file or folder, leaving out TRL's `completions`; by the path where names clash."""
     short = {run: run.parent if run.name == "completions" else run for run in map(Path.absolute, files_of)}
     names = {run: path.name if path.is_dir() else path.stem for run, path in short.items()}
     if len(set(names.values())) < len(names):

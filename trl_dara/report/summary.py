@@ -138,15 +138,15 @@ def _findings(replay: Replay) -> list[str]:
         findings.append(f"In {percent(inactive)} of groups no reward differs: nothing is learned from them.")
     if collisions["grpo"] > 0:
         findings.append(
-            f"grpo gives {percent(collisions['grpo'])} of completions the same advantage as another one of their group "
-            f"with different rewards; gdpo {percent(collisions['gdpo'])}."
+            f"grpo gives {percent(collisions['grpo'])} of completions the same advantage as another one of their "
+            f"group with different rewards; gdpo {percent(collisions['gdpo'])}."
         )
     if conflict > 0:
         findings.append(f"{percent(conflict)} of completions are pushed up by one reward and down by another.")
     if (replay.batch_metrics["prompts"] == 1).all():
         findings.append(
-            "Every step has one group: its density is 0 or 1, so here dara_* is gdpo. More prompts per generation batch, or "
-            "`calibration_window`, let dara_* tell dense from sparse rewards."
+            "Every step has one group: its density is 0 or 1, so here dara_* is gdpo. More prompts per generation "
+            "batch, or `calibration_window`, let dara_* tell dense from sparse rewards."
         )
     return [*findings, *_logged_rule(replay)]
 
@@ -161,8 +161,9 @@ def _logged_rule(replay: Replay) -> list[str]:
         return [f"The advantages in the table are those of {' = '.join(same)} (largest difference {largest:.1g})."]
     closest = min(differences, key=differences.get)
     return [
-        f"No rule gives the advantages in the table (closest: {closest}, largest difference {differences[closest]:.2g}). Were "
-        "they made with other reward weights, bounds or a calibration window, or is a column no reward?"
+        f"No rule gives the advantages in the table (closest: {closest}, largest difference "
+        f"{differences[closest]:.2g}). Were they made with other reward weights or bounds, or a calibration window, or "
+        "is a column no reward?"
     ]
 
 

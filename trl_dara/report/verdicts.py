@@ -58,8 +58,8 @@ class Verdict:
         channel (`str`):
             Name of the channel.
         kind (`str`):
-            `"silent"` (no signal at all), `"saturated"`, `"starved"` (too little of it), `"drowned"` (by the larger values
-            of others), `"monitor"` (weight 0) or `"active"`.
+            `"silent"` (no signal at all), `"saturated"`, `"starved"` (too little of it), `"drowned"` (by the larger
+            values of others), `"monitor"` (weight 0) or `"active"`.
         text (`str`):
             The sentence.
     """
