@@ -75,6 +75,41 @@ def test_request_to_a_server_that_is_gone_ends_in_an_error_that_names_it():
     assert url in str(caught.value)
 
 
+def test_connection_that_the_server_has_closed_is_opened_again():
+    answered = []
+
+    def serve(listener):
+        closed, _ = listener.accept()
+        closed.recv(1000)
+        closed.close()  # as of a connection that was idle for too long
+        connection, _ = listener.accept()
+        answered.append(connection.recv(1000))
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=[listener], daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert session(url, timeout=10).post(f"{url}/v1/completions").json() == {}
+    assert len(answered) == 1
+
+
+def test_request_that_is_not_answered_is_sent_once():
+    received = []
+
+    def serve(listener):
+        while True:
+            connection, _ = listener.accept()
+            received.append(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=[listener], daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match="ReadTimeout"):
+            session(url, timeout=0.3).post(f"{url}/v1/completions")
+        assert len(received) == 1
+
+
 def test_answers_pass_unchanged():
     with http_server({"/fine": (200, {"a": 1}), "/bad": (400, {"b": 2})}) as url:
         requester = session(url, timeout=10)

@@ -8,6 +8,7 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import RequestException
 from trl import GRPOConfig
 from trl.generation.vllm_generation import VLLMGeneration
+from urllib3.exceptions import ReadTimeoutError
 from urllib3.util.retry import Retry
 
 
@@ -28,12 +29,21 @@ def server_url(args: GRPOConfig) -> str:
     return args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
 
 
+class RetryLostConnections(Retry):
+    """Tries again what a lost or refused connection kept from the server, but not a request that it did not answer."""
+
+    def increment(self, *args, error=None, **kwargs):
+        if isinstance(error, ReadTimeoutError):  # the server may still be at it, and the time is up
+            raise error
+        return super().increment(*args, error=error, **kwargs)
+
+
 class BoundedAdapter(HTTPAdapter):
     """
     Requests to one vLLM server that end: with an answer, or with an error that names the server.
 
-    A connection that is refused or lost before the request was sent is tried again for up to a minute, within the
-    time-out; a request that was sent and not answered is not repeated, because the server may still be at it.
+    A connection that is refused is tried again for up to a minute, within the time-out, one that is lost (the server
+    closes those that were idle) once; a request that was not answered in time is not repeated.
 
     Args:
         server (`str`):
@@ -45,9 +55,9 @@ class BoundedAdapter(HTTPAdapter):
     def __init__(self, server: str, timeout: float):
         self.server = server
         self.timeout = timeout
-        retries = Retry(
+        retries = RetryLostConnections(
             connect=_RETRIES,
-            read=0,
+            read=1,
             status=3,
             status_forcelist=[500, 502, 503],
             backoff_factor=min(_LONGEST_BACKOFF_FACTOR, timeout / _BACKOFFS_IN_ALL),
@@ -60,7 +70,7 @@ class BoundedAdapter(HTTPAdapter):
             return super().send(request, *args, **{**kwargs, "timeout": self.timeout})
         except RequestException as error:
             raise ConnectionError(
-                f"The vLLM server at {self.server} failed at {request.path_url} ({type(error).__name__}: {error}). See its "
+                f"The vLLM server at {self.server} failed at {request.path_url} ({type(error).__name__}). See its "
                 f"log. If it was only slow, raise `vllm_request_timeout` (now {self.timeout:g} s); otherwise restart it "
                 "(`trl-dara vllm-serve --model ...`) and continue from the last checkpoint with "
                 "`resume_from_checkpoint=True`."
