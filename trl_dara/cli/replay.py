@@ -76,7 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
         parser.add_argument(name, name.replace("-", "_").replace("__", "--", 1), **settings)
 
     parser.add_argument("completions", nargs="+", metavar="COMPLETIONS", help="files, or folders such as `output_dir`")
-    option("--num-generations", type=int, help="completions per group; by default the most frequent size")
+    option("--num-generations", type=_group_size, help="completions per group; by default the most frequent size")
     option(
         "--reward-weights",
         nargs="+",
@@ -97,6 +97,13 @@ def make_parser() -> argparse.ArgumentParser:
     option("--json", type=Path, metavar="FILE", help="write everything, step by step, as JSON")
     option("--html", type=Path, metavar="FILE", help="write a page with plots that needs no other file")
     return parser
+
+
+def _group_size(text: str) -> int:
+    size = int(text)
+    if size < 2:
+        raise argparse.ArgumentTypeError(f"{size} completions cannot be compared with each other. Pass at least 2.")
+    return size
 
 
 def _weight(text: str) -> float | dict:

@@ -11,6 +11,7 @@ import pyarrow.parquet
 
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 _TRL_TABLE = re.compile(r"completions_\d+\.parquet")
+_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+")  # row numbers that pandas has written
 _EVALUATION_PREFIX = "eval_completions_"  # this library's name for tables of evaluation
 
 
@@ -80,6 +81,7 @@ def read_table(path: Path) -> pd.DataFrame:
     if not len(table):
         raise ValueError("has no rows")
     table.columns = table.columns.map(str)
+    table = table.drop(columns=[column for column in table.columns if _INDEX.fullmatch(column)])
     if not table.columns.is_unique:
         raise ValueError(f"has columns of one name: {sorted(table.columns[table.columns.duplicated()])}")
     return table

@@ -21,9 +21,11 @@ def print_summary(run: dict, console: Console) -> None:
         console (`Console`):
             Where to print.
     """
-    steps = "1 step" if run["num_steps"] == 1 else f"{run['num_steps']} steps"
+    steps, groups = (
+        f"{n:,} {name}" + "s" * (n != 1) for n, name in ((run["num_steps"], "step"), (run["groups"], "group"))
+    )
     console.print(
-        f"\n[bold]{escape(run['name'])}[/bold]  {run['completions']:,} completions, {run['groups']:,} groups of "
+        f"\n[bold]{escape(run['name'])}[/bold]  {run['completions']:,} completions, {groups} of "
         f"{run['num_generations']}, {steps}"
     )
     verdicts = Table.grid(padding=(0, 2))
