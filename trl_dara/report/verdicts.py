@@ -37,6 +37,8 @@ class ChannelHistory:
             Its share if all channels that are ever active were heard as their weights say.
         weight (`float`, *optional*, defaults to `1.0`):
             The user's weight.
+        judged_by (`str`, *optional*, defaults to `"gdpo"`):
+            Rule whose share says whether the channel is starved.
     """
 
     name: str
@@ -49,6 +51,7 @@ class ChannelHistory:
     shares: dict[str, float] = field(default_factory=dict)
     fair_share: float = 0.0
     weight: float = 1.0
+    judged_by: str = "gdpo"
 
 
 @dataclass
@@ -105,7 +108,7 @@ def _judge(channel: ChannelHistory) -> tuple[str, str]:
         return kind, f"{label}always {mean[-1]:.4g} since step {steps[since]}; over the run {facts}"
     if stuck >= SATURATED:
         return "saturated", f"saturated: at the top in {percent(stuck)} of groups lately; over the run {facts}"
-    if _below_fair(channel, "gdpo"):
+    if _below_fair(channel, channel.judged_by):
         return "starved", f"starved: {facts}{_too_hard(channel)}"
     if _below_fair(channel, "grpo"):
         return "drowned", f"drowned under grpo by the larger values of other rewards: {facts}"
