@@ -28,10 +28,12 @@ def run_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     rewards = [[1.0, 0, 0, 1] * 2, [0.0, 1, 1, 0] * 2, [0.0] * 8]
     tables = [
-        trl_table(step, dict(zip(NAMES, rewards, strict=True)), 4).assign(prompt=HOSTILE, completion=HOSTILE * 3)
+        trl_table(step, dict(zip(NAMES, rewards, strict=True)), 4).assign(
+            prompt=HOSTILE, completion=f"{HOSTILE} at {step}"
+        )
         for step in (1, 2)
     ]
-    runs = [starved_run(folder / "ordinary"), write_run(folder / "<b>hostile</b>", tables)]
+    runs = [starved_run(folder / "ordinary"), write_run(folder / "<b>hostile", tables)]
     assert main(["replay", *map(str, runs), "--num-generations", "4", "--html", str(folder / "page.html")]) == 0
     return folder / "page.html"
 
@@ -69,4 +71,4 @@ def test_texts_of_the_data_are_shown_and_not_run(page, run_page):
     assert page.evaluate("document.title").startswith("Rewards of ordinary")
     assert page.evaluate("document.querySelectorAll('script, img, b b').length") == 0
     assert page.evaluate("document.querySelector('section:last-of-type .prompt').innerText") == HOSTILE
-    assert "<b>hostile</b>" in page.evaluate("document.body.innerText")
+    assert "<b>hostile" in page.evaluate("document.body.innerText")

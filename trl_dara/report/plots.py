@@ -131,7 +131,7 @@ def as_share(axes: Axes, axis: str = "y") -> None:
 def over_steps(axes: Axes) -> None:
     """Label the horizontal axis as steps."""
     axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
 
 
 def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
