@@ -45,7 +45,8 @@ class ChannelView(TrainerCallback):
             return
         values = {name: channel_values(name, logs) for name in logged}
         for name in logged:
-            self._note_constant(name, values[name], state.global_step)
+            varies = (logs[f"rewards/{name}/std"] or 0) > 1e-6 * abs(values[name]["mean"])
+            self._note_constant(name, values[name]["mean"], varies, state.global_step)
         verdicts = {name: self._verdict(name, values[name], len(logged)) for name in logged}
         if self.console.is_terminal:
             self.console.print(view_table(state.global_step, values, verdicts))
@@ -56,13 +57,11 @@ class ChannelView(TrainerCallback):
                 f"step {state.global_step}  {name}: {numbers}; {verdicts[name]}", markup=False, soft_wrap=True
             )
 
-    def _note_constant(self, name: str, values: dict[str, float], step: int) -> None:
-        reward = values["mean"]
+    def _note_constant(self, name: str, reward: float, varies: bool, step: int) -> None:
         if math.isnan(reward):
             return
         first = self.constants.setdefault(name, reward)
-        differs = first is None or values["density"] > 0 or not math.isclose(first, reward, rel_tol=1e-6)
-        if differs:
+        if first is None or varies or not math.isclose(first, reward, rel_tol=1e-6):
             self.constants[name] = None
         elif step - self.first_step + 1 >= PATIENCE and name not in self.warned:
             self.warned.add(name)

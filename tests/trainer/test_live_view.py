@@ -56,11 +56,12 @@ class Control:
     global_step = 0
 
 
-def logs_of(**channels) -> dict[str, float]:
+def logs_of(std: float | None = None, **channels) -> dict[str, float]:
     logs = {}
     for name, (mean, density, share) in channels.items():
         logs |= {
             f"rewards/{name}/mean": mean,
+            f"rewards/{name}/std": 0.5 * (density > 0) if std is None else std,
             f"channels/{name}/density": density,
             f"channels/{name}/share": share,
             f"channels/{name}/weight": 1.0,
@@ -104,6 +105,13 @@ def test_reward_that_is_equal_within_groups_only_is_not_constant():
     view = ChannelView(["a"])
     steps = [logs_of(a=(0.25, 0.0, 0.0)), logs_of(a=(0.5, 0.0, 0.0))]
     assert verdicts(view, *steps)[1] == "silent: equal within every group"
+
+
+def test_reward_whose_mean_alone_stays_the_same_is_not_constant():
+    view = ChannelView(["a"])
+    steps = [logs_of(a=(0.5, 0.0, 0.0), std=0.5)] * (PATIENCE + 1)  # 0 in half of the groups, 1 in the others
+    assert verdicts(view, *steps) == ["silent: equal within every group"] * (PATIENCE + 1)
+    assert not view.warned
 
 
 def test_evaluations_and_summaries_print_nothing():
