@@ -14,6 +14,7 @@ SUBCOMMANDS = {
     "check": "trl_dara.cli.check",
     "eval": "trl_dara.cli.eval",
     "replay": "trl_dara.cli.replay",
+    "report": "trl_dara.cli.report",
     "vllm-serve": "trl_dara.cli.vllm_serve",
 }
 

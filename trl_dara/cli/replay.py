@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
             Options, see `trl-dara replay --help`.
 
     Returns:
-        `int`: exit code 0, or 1 when no run could be read. Impossible options end the program with code 2.
+        `int`: exit code 0, or 1 when no run could be read or a file not be written. Impossible options end the program with code 2.
     """
     parser = make_parser()
     options = parser.parse_args(argv)
@@ -54,7 +54,11 @@ def run(argv: list[str]) -> int:
 
     for summary, _ in summaries:
         print_summary(summary, console)
-    _write(summaries, unread, options, console)
+    try:
+        _write(summaries, unread, options, console)
+    except OSError as error:
+        errors.print(f"Cannot write {error.filename!r}: {error.strerror}.", style="red", markup=False, highlight=False)
+        return 1
     return 0
 
 
@@ -86,7 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     option(
         "--reward-bounds",
-        type=_json_mapping,
+        type=json_mapping,
         metavar="JSON",
         help="lowest and highest reward by name: '{\"format\": [0, 1]}'",
     )
@@ -107,10 +111,11 @@ def _group_size(text: str) -> int:
 
 
 def _weight(text: str) -> float | dict:
-    return _json_mapping(text) if text.lstrip().startswith("{") else float(text)
+    return json_mapping(text) if text.lstrip().startswith("{") else float(text)
 
 
-def _json_mapping(text: str) -> dict:
+def json_mapping(text: str) -> dict:
+    """Type of an option that is a mapping by name."""
     try:
         mapping = json.loads(text)
     except ValueError as error:

@@ -8,7 +8,7 @@ from rich.text import Text
 from .html import show_number, show_percent
 
 
-_STYLES = {"active": "green", "starved": "yellow", "drowned": "yellow", "silent": "red"}
+STYLES = {"active": "green", "starved": "yellow", "drowned": "yellow", "silent": "red"}
 
 
 def print_summary(run: dict, console: Console) -> None:
@@ -30,7 +30,7 @@ def print_summary(run: dict, console: Console) -> None:
     )
     verdicts = Table.grid(padding=(0, 2))
     for channel in run["channels"]:
-        verdicts.add_row(Text(channel["name"], style=_STYLES.get(channel["verdict"], "")), Text(channel["sentence"]))
+        verdicts.add_row(Text(channel["name"], style=STYLES.get(channel["verdict"], "")), Text(channel["sentence"]))
     console.print(verdicts)
     for finding in run["findings"]:
         console.print(f"• {finding}", markup=False, highlight=False)
