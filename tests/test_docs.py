@@ -1,0 +1,235 @@
+"""The pages in `docs/`: every name in them exists, every output in them is what the code prints, every number is measured."""
+
+import contextlib
+import fnmatch
+import inspect
+import io
+import math
+import re
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from rich.console import Console
+from transformers import TrainerControl, TrainerState
+from trl import GRPOTrainer, ModelConfig
+from trl.trainer import grpo_trainer
+from trl.trainer.utils import nanstd
+
+import trl_dara
+from tests.markdown import PAGES, README, ROOT, code_blocks, commands, inline_code, parse
+from tests.trainer.support import PROMPTS, build, has_a, has_q, prompts
+from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, compute_advantages, rewards
+from trl_dara.cli import replay
+from trl_dara.cli.options import REMOVED
+from trl_dara.evaluation.callback import JointEvaluationCallback
+from trl_dara.live_view import ChannelView
+from trl_dara.metrics import channel_metrics
+
+
+G = 8
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+# Runs in which something goes wrong, as completions tables: step, group and completion say what the rewards are
+
+
+def recorded(num_steps: int, num_groups: int, **rewards) -> pd.DataFrame:
+    rows = [(s, b, g) for s in range(1, num_steps + 1) for b in range(num_groups) for g in range(G)]
+    table = {"step": [s for s, _, _ in rows], "prompt": [f"prompt {s} {b}" for s, b, _ in rows]}
+    return pd.DataFrame(table | {name: [float(reward(*row)) for row in rows] for name, reward in rewards.items()})
+
+
+def spread(s, b, g):
+    """Eight values from -3 to 3, in an order that has nothing to do with the other rewards."""
+    return -3 + 6 * (g * 3 % 8) / 7
+
+
+SYMPTOMS = {
+    "easy and impossible": recorded(8, 4, format=lambda s, b, g: s > 4 or g > 0, accuracy=lambda s, b, g: 0),
+    "starved": recorded(6, 20, format=lambda s, b, g: b == 0 and g < 4, correctness=spread),
+    "drowned": recorded(6, 20, format=lambda s, b, g: g < 4, correctness=spread),
+    "dead": recorded(6, 16, accuracy=lambda s, b, g: b % 2),
+    "not scored": recorded(4, 16, judge=lambda s, b, g: math.nan, format=lambda s, b, g: g < 4),
+}
+
+
+def live_lines(table: pd.DataFrame) -> str:
+    """What the live view prints of a recorded run."""
+    names = list(table.columns[2:])
+    view = ChannelView(names)
+    view.console = Console(width=1000)
+    state = TrainerState(is_world_process_zero=True)
+    with view.console.capture() as capture:
+        for step, rows in table.groupby("step"):
+            rewards = torch.tensor(rows[names].to_numpy())  # (N, K)
+            result = compute_advantages(rewards, G, "dara_asym")
+            weights = torch.ones(len(names))  # (K,)
+            logs = channel_metrics(rewards.view(-1, G, len(names)), result, weights, names, [None] * len(names))
+            logs |= {f"rewards/{name}/{key}": rows[name].agg(key) for name in names for key in ("mean", "std")}
+            state.global_step = step
+            logs = {key: None if math.isnan(value) else value for key, value in logs.items()}  # as TRL logs NaN
+            view.on_log(None, state, TrainerControl(), logs=logs)
+    return capture.get()
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory) -> str:
+    """What `trl-dara replay` and the live view say of the runs, on one line."""
+    folder = tmp_path_factory.mktemp("recorded")
+    output = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.setenv("COLUMNS", "1000")
+        for name, table in SYMPTOMS.items():
+            table.to_parquet(folder / f"{name}.parquet")
+            assert replay.run([str(folder / f"{name}.parquet")]) == 0
+            print(live_lines(table))
+    return squeezed(output.getvalue())
+
+
+def quoted(page: str) -> list[str]:
+    return [line for block in code_blocks(PAGES[page], "text") for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("line", quoted("symptoms.md"))
+def test_output_on_the_page_of_symptoms_is_what_is_printed(printed, line):
+    assert squeezed(line) in printed
+
+
+def test_every_symptom_is_in_the_list_of_its_page():
+    page = PAGES["symptoms.md"]
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    listed = re.findall(r"^- \[(.+)\]\(#(.+)\)$", page, re.MULTILINE)
+    assert listed == [(heading, anchor(heading)) for heading in headings]
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+# Names: each code in backticks is something of this library or of TRL, or is listed here
+
+NO_NAMES = {
+    "symptoms.md": [
+        "channels/{name}/...",
+        "aggregation/...",
+        "completion",
+        'completion[0]["content"]',
+        '"mode": "skip"',
+    ],
+    "which_rule.md": ["1 + (w - 1)(1 - p)"],
+    "gdpo_elsewhere.md": ["std + eps", "sqrt(var + 1e-8)"],
+}
+OF_OTHER_PROJECTS = [
+    *["apply_gdpo", "adv_estimator: gdpo", "algorithm.adv_estimator=gdpo", "adv_estimator.name: gdpo", "rl: gdpo"],
+    *["scale_rewards: gdpo", "gdpo_reward_weights", "gdpo_reward_keys", "use_leave_one_out_baseline"],
+]
+
+
+@pytest.fixture(scope="module")
+def metrics(tiny_model, tmp_path_factory) -> set[str]:
+    """What a run with everything logs, with `{name}` for the channels, and what TRL logs with vLLM."""
+    trainer = build(
+        tiny_model,
+        tmp_path_factory.mktemp("run"),
+        [has_a, has_q],
+        eval_dataset=prompts(PROMPTS[:4]),
+        eval_strategy="steps",
+        eval_steps=1,
+        max_steps=1,
+        reward_bounds={"has_a": [0, 1], "has_q": [0, 1]},
+        group_filter="any",
+    )
+    trainer.add_callback(JointEvaluationCallback(trainer))
+    trainer.train()
+    logged = {key for entry in trainer.state.log_history for key in entry}
+    with_vllm = set(re.findall(r'"(sampling/[^"]+)"', inspect.getsource(grpo_trainer)))
+    return with_vllm | {re.sub("has_a|has_q", "{name}", key) for key in logged}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_exist(page, metrics):
+    known = {
+        *NO_NAMES[page],
+        *OF_OTHER_PROJECTS,
+        "None",
+        "TypeError",
+        "normalize_then_sum",
+        *metrics,
+        *AGGREGATIONS,
+        *REMOVED,
+    }
+    known |= {name for rule in AGGREGATIONS.values() for name in inspect.signature(rule).parameters}
+    known |= set(vars(GRPOTrainer)) | set(trl_dara.__all__) | set(rewards.__all__) | {"JointEvaluationCallback"}
+    known |= {field for kind in (MultiRewardGRPOConfig, ModelConfig) for field in kind.__dataclass_fields__}
+    unknown = []
+    for code in set(inline_code(PAGES[page])) - known:
+        metric = re.sub(r"channels/\w+/", "channels/{name}/", code)
+        option, value = re.fullmatch(r"(\w*)(?:: |=)?(.*)", code).groups()
+        if code.startswith(("trl-dara ", "make ")) or metric in metrics or fnmatch.filter(AGGREGATIONS, code):
+            continue
+        if option == "aggregation_kwargs" and set(yaml.safe_load(value)) <= known:
+            continue
+        if option in known and (option != "aggregation" or value in AGGREGATIONS):
+            continue
+        if not ((ROOT / code).is_file() or (ROOT / f"{code.replace('.', '/')}.py").is_file()):
+            unknown.append(code)
+    assert unknown == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
+        if target.startswith("https://"):
+            continue
+        file, _, fragment = target.partition("#")
+        path = (ROOT / "docs" / file).resolve() if file else ROOT / "docs" / page
+        assert path.is_file(), target
+        headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+        assert not fragment or fragment in map(anchor, headings), target
+
+
+def test_the_readme_links_every_page():
+    for page in PAGES:
+        assert f"(docs/{page})" in README
+
+
+@pytest.mark.parametrize("command", sorted({command for page in PAGES.values() for command in commands(page)}))
+def test_commands_are_taken_by_their_parsers(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(code_blocks(README, "yaml")[0])
+    parse(command)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_run(page):
+    for block in code_blocks(PAGES[page], "python"):
+        names = {}
+        exec(block, names)
+        if "by_token" in names:
+            assert names["by_completion"][4:].tolist() == [0.0] * 4
+            torch.testing.assert_close(names["by_token"][4:], torch.full((4,), -0.418), rtol=0, atol=5e-4)
+
+
+def test_numbers_on_the_page_of_rules_are_those_of_the_results():
+    results = (ROOT / "train_scripts/benchmark/results/small_batches.md").read_text() + README
+    rows = [row for row in PAGES["which_rule.md"].splitlines() if re.match(r"\| (\d|`\w+` \| \d)", row)]
+    assert len(rows) > 10
+    for row in rows:
+        assert row in results, row
+    measured = re.findall(r"\d+\.\d+ (?:ms|%)", PAGES["which_rule.md"])
+    assert measured and all(number in README for number in measured)
+
+
+def test_rounding_error_of_a_constant_reward_is_as_large_as_the_page_says():
+    rewards = torch.full((1, 8, 1), 0.3)  # (B, G, K)
+    residue = (rewards - torch.nanmean(rewards, dim=1, keepdim=True)).abs().max().item()
+    std = nanstd(rewards, dim=1).item()
+    for eps, said in [(1e-4, "0.0003"), (1e-6, "0.03"), (1e-8, "0.7")]:
+        assert residue == 0 or 0.5 < residue / (std + eps) / float(said) < 2  # some processors round otherwise
+        assert said in PAGES["gdpo_elsewhere.md"]
+    assert not compute_advantages(rewards.view(8, 1), 8, "gdpo").advantages.any()
