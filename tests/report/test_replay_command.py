@@ -97,6 +97,13 @@ def test_one_of_two_runs_cannot_be_read(tmp_path, capsys):
     assert "bad: No table can be read" in page.read_text()
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path, capsys):
+    run = write_run(tmp_path / "run", [trl_table(0, {"a": [1.0, 0, 0, 1]}, 4)])
+    assert main(["replay", str(run), "--json", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "Cannot write" in captured.err and "4 completions, 1 group of 4" in captured.out
+
+
 def test_no_part_of_trl_is_imported_and_100_000_rows_pass(tmp_path):
     generator = np.random.default_rng(0)
     size = 100_000

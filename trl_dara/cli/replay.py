@@ -57,7 +57,12 @@ def run(argv: list[str]) -> int:
     try:
         _write(summaries, unread, options, console)
     except OSError as error:
-        errors.print(f"Cannot write {error.filename!r}: {error.strerror}.", style="red", markup=False, highlight=False)
+        errors.print(
+            f"Cannot write {(error.filename2 or error.filename)!r}: {error.strerror}.",
+            style="red",
+            markup=False,
+            highlight=False,
+        )
         return 1
     return 0
 
