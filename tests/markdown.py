@@ -8,7 +8,7 @@ from accelerate.commands.launch import launch_command_parser
 from trl import TrlParser
 
 from train_scripts import math_reasoning, tool_calling
-from trl_dara.cli import check, demo, eval_bfcl, eval_math, plan, replay, vllm_serve
+from trl_dara.cli import check, demo, eval_bfcl, eval_math, plan, replay, report, vllm_serve
 from trl_dara.cli.generation import GenerationArguments
 from trl_dara.cli.main import SUBCOMMANDS
 from trl_dara.cli.options import read_options
@@ -60,8 +60,8 @@ def parse(command: str) -> None:
         TrlParser(demo.DemoArguments).parse_args_and_config(argv)
     elif name == "vllm-serve":
         vllm_serve.make_parser().parse_known_args(argv)  # the rest is vLLM's
-    elif name == "replay":
-        replay.make_parser().parse_args(argv)
+    elif name in ("replay", "report"):
+        {"replay": replay, "report": report}[name].make_parser().parse_args(argv)
     else:
         own = {"grpo": (), "plan": (plan.PlanArguments,), "check": (check.CheckArguments,)}[name]
         read_options(make_parser(f"trl-dara {name}", *own), argv)

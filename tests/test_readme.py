@@ -4,28 +4,43 @@ import importlib.util
 import inspect
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from datasets import Dataset
+from trl import GRPOTrainer
 
+from tests.markdown import README, ROOT, code_blocks, commands, parse
+from tests.trainer.support import prompts, settings
 from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, MultiRewardGRPOTrainer, compute_advantages, rewards
 from trl_dara.cli.main import SUBCOMMANDS
+from trl_dara.rewards.worker import find_worker
 
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
 COMMON = {"eps", "window", "batch_norm", "completion_lengths"}  # explained once, below the table
 
+# A line of each Python block, by which the tests below find the one that they run
+EXECUTED = [
+    "load_dataset(",
+    "def best_channel",
+    "result.density",
+    "JointEvaluationCallback",
+    "in_worker_process",
+    "stable_crossing(",
+]
 
-def code_blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
-
-def block_with(text: str) -> str:
-    (block,) = [block for block in code_blocks("python") if text in block]
+def block_with(text: str, language: str = "python") -> str:
+    (block,) = [block for block in code_blocks(README, language) if text in block]
     return block
+
+
+def test_every_python_block_is_executed_below():
+    for block in code_blocks(README, "python"):
+        assert sum(line in block for line in EXECUTED) == 1, block
 
 
 def table_rows(header: str) -> list[list[str]]:
@@ -121,12 +136,75 @@ def test_own_rule_and_use_without_a_trainer():
     rewards = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     result = compute_advantages(rewards, 4, names["best_channel"], bonus=2.0)
     assert result.advantages.argmax() in (0, 2) and result.advantages[1] < 0
-    exec(block_with("result.advantages, result.density"), names)
+    exec(block_with("result.density"), names)
     assert names["result"].density.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("side", "-+")
+def test_the_two_lines_from_grpo_trainer_train_before_and_after(tiny_model, tmp_path, side):
+    lines = block_with("GRPOTrainer", "diff").splitlines()
+    assert [line[0] for line in lines if line.startswith(("-", "+"))] == ["-", "+"] * 2
+    script = "\n".join(line[1:] for line in lines if not line or line[0] in (" ", side))
+    names = {
+        "model": tiny_model,
+        "format_reward": lambda completions, **kwargs: [float("a" in completion) for completion in completions],
+        "correctness_reward": lambda completions, **kwargs: [float(len(completion)) for completion in completions],
+        "dataset": prompts(),
+    }
+    given = {
+        key: value
+        for key, value in settings("out", max_steps=1).items()
+        if key not in ("output_dir", "num_generations")
+    }
+    script = script.replace('GRPOConfig("out"', f"GRPOConfig({str(tmp_path)!r}, **{given!r}")
+    exec(script, names)
+    assert type(names["trainer"]) is {"-": GRPOTrainer, "+": MultiRewardGRPOTrainer}[side]
+    assert names["trainer"].state.global_step == 1
+
+
+def test_the_joint_evaluation_of_a_script_chooses_the_best_checkpoint(tiny_model, tmp_path):
+    def format(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    def correctness(completions, **kwargs):
+        return [3.0 if index % 2 else -3.0 for index in range(len(completions))]
+
+    given = settings(tmp_path, max_steps=1, eval_steps=1, save_steps=1)
+    overridden = ("output_dir", "save_strategy")
+    script = block_with("JointEvaluationCallback").replace('"out",', f"{str(tmp_path)!r}, **given,")
+    script = script.replace("    eval_steps=50,\n    save_steps=50,\n", "")
+    names = {
+        "given": {key: value for key, value in given.items() if key not in overridden},
+        "model": tiny_model,
+        "format": format,
+        "correctness": correctness,
+        "train_dataset": prompts(),
+        "eval_dataset": prompts(),
+    }
+    exec(script, names)
+    names["trainer"].train()
+    assert names["trainer"].state.best_metric == 0.5
+
+
+def test_a_reward_for_a_worker_process():
+    names = {}
+    exec(block_with("in_worker_process"), names)
+    assert find_worker(names["accuracy"]) is not None
+
+
+def test_statistics_of_a_curve():
+    names = {"format_rewards": [0.0] * 20 + [1.0] * 40, "accuracy_per_question": [0.0, 1.0] * 50}
+    *calls, interval = [
+        line for line in block_with("stable_crossing(").splitlines() if line.startswith(("stable", "first", "boot"))
+    ]
+    exec(block_with("stable_crossing("), names)
+    low, high = eval(interval, names)
+    assert 0.3 < low < 0.5 < high < 0.7
+    assert eval(calls[1], names) == 21
+
+
 def test_recipe_names_options_that_exist():
-    (recipe,) = [yaml.safe_load(block) for block in code_blocks("yaml")]
+    (recipe,) = [yaml.safe_load(block) for block in code_blocks(README, "yaml")]
     options = set(MultiRewardGRPOConfig.__dataclass_fields__) | {"model_name_or_path", "datasets", "reward_funcs"}
     assert set(recipe) <= options
 
@@ -136,6 +214,18 @@ def test_commands_exist(command):
     assert command in SUBCOMMANDS
 
 
+@pytest.mark.parametrize("command", commands(README))
+def test_commands_are_taken_by_their_parsers(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(block_with("", "yaml"))
+    parse(command)
+
+
+def test_extras_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"trl-dara\[([\w-]+)\]", README)) <= set(extras)
+
+
 @pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ([\w.]+)", README))))
 def test_modules_exist(module):
     assert importlib.util.find_spec(module)
@@ -143,16 +233,16 @@ def test_modules_exist(module):
 
 def test_files_exist():
     for path in re.findall(r"(?:train_scripts|trl_dara|tests)/[\w/.-]*[\w/]", README):
-        assert (Path(__file__).parents[1] / path).exists(), path
+        assert (ROOT / path).exists(), path
 
 
 def test_make_targets_exist():
-    makefile = (Path(__file__).parents[1] / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"make ([a-z][\w-]*)", README)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
 def test_table_of_small_batches_is_that_of_the_results_file():
-    results = Path(__file__).parents[1] / "train_scripts" / "benchmark" / "results" / "small_batches.md"
+    results = ROOT / "train_scripts" / "benchmark" / "results" / "small_batches.md"
     table, _ = results.read_text().split("\n\n", 1)
     assert table in README
