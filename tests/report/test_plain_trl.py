@@ -1,10 +1,10 @@
-"""On tables that plain TRL wrote, `grpo` and `gdpo` give the advantages that TRL logged."""
+"""On tables that a trainer wrote, the rule that it trained with gives the advantages that it logged."""
 
 import pandas as pd
 import pytest
 from trl import GRPOConfig, GRPOTrainer
 
-from tests.trainer.support import drawn, prompts, settings
+from tests.trainer.support import digest, drawn, has_q, prompts, run, settings
 from trl_dara.report.reading import find_runs
 from trl_dara.report.recording import read_recording
 from trl_dara.report.replay import replay
@@ -55,3 +55,11 @@ def test_a_generation_batch_logged_at_several_steps_counts_once(tiny_model, tmp_
     result = replayed(tmp_path, [1.0, 1.0, 1.0])
     assert result.steps.tolist() == [1, 3]
     assert any("repeat the batch" in note for note in result.recording.notes)
+
+
+@pytest.mark.parametrize("rule", ["dara_asym", "rvpo"])
+def test_this_library_s_tables_too(tiny_model, tmp_path, rule):
+    run(tiny_model, tmp_path, [digest, has_q], aggregation=rule, calibration_window=None, log_completions=True)
+    result = replayed(tmp_path, [1.0, 1.0])
+    assert result.channels == ["digest", "has_q"]
+    assert result.rules[rule].logged_difference < 1e-6

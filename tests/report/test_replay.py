@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from trl_dara import AGGREGATIONS, compute_advantages
+from trl_dara.report.examples import MAX_CHARACTERS, example_groups, shorten
 from trl_dara.report.reading import find_runs
 from trl_dara.report.recording import read_recording
 from trl_dara.report.replay import collides, replay
@@ -147,3 +148,38 @@ def test_nothing_is_scored(tmp_path):
     assert summary["channels"][1]["sentence"] == "always 0 since step 2: no signal under any rule"
     assert summary["steps"]["channels"]["mean"]["b"] == [None, 0.0]
     assert summary["rules"][0]["share"] == {"a": 1.0, "b": 0.0}
+
+
+def test_examples_are_groups_of_the_last_step_with_a_collision_and_a_conflict(tmp_path):
+    collision = {"a": [1.0, 0, 1, 1, 0, 0, 1, 1], "b": [0.0, 1, 1, 1, 0, 1, 0, 1]}
+    quiet = {"a": [1.0, 0, 0, 0, 0, 0, 1, 1], "b": [0.0] * 8}
+    folder = write_run(
+        tmp_path, [trl_table(step, rewards, 4) for step, rewards in enumerate((quiet, collision, quiet))]
+    )
+    collided, opposed = example_groups(replayed(folder))
+    assert collided["step"] == opposed["step"] == 1
+    assert collided["prompt"] == "prompt 0" and collided["more"] == 0
+    assert [row["text"] for row in collided["completions"]] == [f"completion 1-{index}" for index in range(4)]
+    first, second = collided["completions"][:2]
+    assert first["rewards"] == {"a": 1.0, "b": 0.0} and second["rewards"] == {"a": 0.0, "b": 1.0}
+    assert first["advantages"]["grpo"] == pytest.approx(second["advantages"]["grpo"])
+    assert list(first["advantages"]) == ["grpo", "gdpo", "dara_asym"]
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("plain", "plain"),
+        ([{"role": "system", "content": "s"}, {"role": "user", "content": "ask"}], "ask"),
+        (np.array([{"role": "user", "content": "ask"}]), "ask"),
+        (
+            [{"role": "assistant", "content": None, "tool_calls": [1]}],
+            '[{"role": "assistant", "content": null, "tool_calls": [1]}]',
+        ),
+        ("x" * 1000, "x" * MAX_CHARACTERS + " …"),
+        (None, "null"),
+        (7, "7"),
+    ],
+)
+def test_texts_of_any_kind_are_shortened(value, text):
+    assert shorten(value) == text
