@@ -4,6 +4,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -16,21 +17,22 @@ from urllib3.exceptions import NewConnectionError
 from trl_dara import MultiRewardGRPOConfig
 from trl_dara.vllm_server import SamplingMonitor, server_url
 from trl_dara.vllm_server.client import BoundedAdapter
-from trl_dara.vllm_server.preflight import _PROBE, Server, longest_prompt
+from trl_dara.vllm_server.preflight import Server, longest_prompt, probe_text
 from trl_dara.vllm_server.sampling import LARGEST_MEAN_DIFFERENCE, MEAN_DIFFERENCE
 
 
 @contextmanager
-def http_server(answers: dict[str, tuple[int, dict]]):
-    """A local server with fixed answers; other paths are 404."""
+def http_server(answers: dict[str, tuple[int, object]]):
+    """A local server with fixed answers, text or what becomes JSON; other paths are 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.rfile.read(int(self.headers.get("content-length", 0)))
             status, body = answers.get(self.path.split("?")[0], (404, {}))
             self.send_response(status)
+            self.send_header("Content-Type", "text/html" if isinstance(body, str) else "application/json")
             self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+            self.wfile.write((body if isinstance(body, str) else json.dumps(body)).encode())
 
         do_POST = do_GET
 
@@ -38,7 +40,7 @@ def http_server(answers: dict[str, tuple[int, dict]]):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
@@ -110,11 +112,41 @@ def test_request_that_is_not_answered_is_sent_once():
         assert len(received) == 1
 
 
+def test_server_that_stops_in_the_middle_of_an_answer():
+    def serve(listener, hang):
+        connection, _ = listener.accept()
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+        hang.wait(10)
+        connection.close()
+
+    for hangs, problem in ((True, "ConnectionError"), (False, "ChunkedEncodingError")):
+        ended = threading.Event()
+        if not hangs:
+            ended.set()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            threading.Thread(target=serve, args=[listener, ended], daemon=True).start()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with pytest.raises(ConnectionError, match=rf"at {url} failed at /v1/completions \({problem}\)"):
+                session(url, timeout=0.5).post(f"{url}/v1/completions")
+        ended.set()
+
+
 def test_answers_pass_unchanged():
-    with http_server({"/fine": (200, {"a": 1}), "/bad": (400, {"b": 2})}) as url:
+    with http_server({"/fine": (200, {"a": 1})}) as url:
         requester = session(url, timeout=10)
         assert requester.get(f"{url}/fine").json() == {"a": 1}
-        assert requester.post(f"{url}/bad", json={}).status_code == 400
+        assert requester.get(f"{url}/no_endpoint").status_code == 404  # for which TRL has an explanation
+
+
+@pytest.mark.parametrize("status", [400, 422, 500, 503])
+def test_refusal_names_the_server_and_says_what_it_said(status):
+    with http_server({"/v1/completions": (status, {"error": "presence_penalty is 99"})}) as url:
+        with pytest.raises(RuntimeError) as caught:
+            session(url, timeout=0.5).post(f"{url}/v1/completions", json={})
+    message = str(caught.value)
+    assert f"{url} answered /v1/completions with {status}" in message and "presence_penalty is 99" in message
+    assert "trl-dara vllm-serve" in message and "resume_from_checkpoint" in message
 
 
 @pytest.mark.parametrize("timeout", [0.3, 5.0, 60.0, 600.0])
@@ -142,39 +174,112 @@ def test_server_that_is_not_there_or_hangs_or_is_ill():
         check(url).wait_until_healthy()
 
 
-def test_server_that_is_no_vllm_server():
-    with http_server({"/health": (200, {})}) as url, pytest.raises(ValueError, match="/version with 404"):
-        check(url).check_version()
+@pytest.mark.parametrize(
+    "address", ["http://node:8000/", "node:8000", "localhost:8000", "ftp://node", "http://node:99999"]
+)
+def test_address_that_cannot_be_one_is_not_waited_for(address):
+    with pytest.raises(ValueError, match="`http://localhost:8000`") as caught:
+        Server(address, timeout=600, command="").wait_until_healthy()
+    assert address in str(caught.value)
+
+
+def test_https_where_the_server_speaks_http_is_not_waited_for():
+    with http_server({"/health": (200, {})}) as url, pytest.raises(ValueError, match="SSL"):
+        Server(url.replace("http:", "https:"), timeout=600, command="").wait_until_healthy()
+
+
+def test_proxy_of_the_environment_is_named(monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with http_server({"/health": (503, {})}) as url:
+        monkeypatch.setenv("http_proxy", url)  # which does not get to the server
+        with pytest.raises(ConnectionError, match="`no_proxy`"):
+            check("http://node:8000").wait_until_healthy()
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        with pytest.raises(ConnectionError) as caught:
+            check(url).wait_until_healthy()
+    assert "no_proxy" not in str(caught.value)
+
+
+def test_healthy_server_is_given_time_to_answer_at_the_end_of_the_wait():
+    def serve(listener):
+        connection, _ = listener.accept()
+        time.sleep(1.5)
+        body = b'{"version": "0.31.0"}'
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=[listener], daemon=True).start()
+        Server(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0, command="").check_version(True)
+
+
+@pytest.mark.parametrize(
+    "version", [(404, {}), (200, "<html>hello</html>"), (200, {}), (200, []), (200, {"version": "of another kind"})]
+)
+def test_server_that_is_no_vllm_server(version):
+    with http_server({"/health": (200, {}), "/version": version}) as url:
+        check(url).wait_until_healthy()
+        with pytest.raises(ValueError, match=rf"vLLM server at {url} answers /version with") as caught:
+            check(url).check_version(True)
+    assert "`trl-dara vllm-serve --model M`" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/server_info"])
+def test_endpoint_that_fails(tiny_model, path):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    checks = {"/tokenize": lambda s: s.check_tokenizer(tokenizer), "/server_info": lambda s: s.check_weight_transfer()}
+    with http_server({path: (500, "out of memory")}) as url:
+        with pytest.raises(ValueError, match=f"{url} answers {path} with 500: 'out of memory'"):
+            checks[path](check(url))
 
 
 @pytest.mark.parametrize("version", ["0.22.0", "0.31.0", "0.31.0+cpu"])
 def test_versions_in_range(version):
     with http_server({"/version": (200, {"version": version})}) as url:
-        check(url).check_version()
+        check(url).check_version(other_transfer=version != "0.22.0")
+
+
+@pytest.mark.parametrize(("version", "other_transfer"), [("0.27.1", True), ("0.28.0", False)])
+def test_server_and_trainer_that_transfer_weights_differently(version, other_transfer):
+    with http_server({"/version": (200, {"version": version})}) as url:
+        check(url).check_version(not other_transfer)
+        with pytest.raises(ValueError, match=f"{version}.*Install the same version for both"):
+            check(url).check_version(other_transfer)
 
 
 @pytest.mark.parametrize("version", ["0.21.3", "0.32.0", "1.0.0"])
 def test_versions_out_of_range(version):
     with http_server({"/version": (200, {"version": version})}) as url, pytest.raises(ValueError) as caught:
-        check(url).check_version()
+        check(url).check_version(True)
     assert version in str(caught.value) and "0.22.0 to 0.31.0" in str(caught.value)
 
 
 def test_model_may_lie_at_another_path(tmp_path):
     server = check("http://server")
-    server.check_model("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")
-    server.check_model("/data/models/sft/", str(tmp_path / "sft"))
+    server.check_model("Qwen/Qwen2.5-0.5B", "policy", "Qwen/Qwen2.5-0.5B")
+    server.check_model("/data/models/sft/", "policy", str(tmp_path / "sft"))
+    server.check_model("/model", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")  # by `--served-model-name`
+    in_cache = str(tmp_path / "models--Qwen--Qwen2.5-0.5B" / "snapshots" / "0123abcd")
+    server.check_model("Qwen/Qwen2.5-0.5B", "policy", in_cache)
+    server.check_model(in_cache, "policy", "Qwen/Qwen2.5-0.5B")
     with pytest.raises(ValueError, match="serves the model 'Qwen/Qwen2.5-1.5B', but 'Qwen/Qwen2.5-0.5B' is trained"):
-        server.check_model("Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-0.5B")
+        server.check_model("Qwen/Qwen2.5-1.5B", "policy", "Qwen/Qwen2.5-0.5B")
+    with pytest.raises(ValueError, match="is trained"):
+        server.check_model("Qwen/Qwen2.5-1.5B", "policy", in_cache)
 
 
 def test_tokenizer_has_to_agree(tiny_model):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     with http_server({}) as url, pytest.raises(ValueError, match="/tokenize with 404"):
         check(url).check_tokenizer(tokenizer)
-    tokens = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
+    tokens = tokenizer(probe_text(tokenizer), add_special_tokens=False)["input_ids"]
     with http_server({"/tokenize": (200, {"tokens": tokens})}) as url:
         check(url).check_tokenizer(tokenizer)
+        extended = AutoTokenizer.from_pretrained(tiny_model)
+        extended.add_tokens(["<tool_call>"])  # the server has no embedding for it
+        with pytest.raises(ValueError, match="after adding tokens, save model and tokenizer"):
+            check(url).check_tokenizer(extended)
     with http_server({"/tokenize": (200, {"tokens": tokens[:-1]})}) as url:
         with pytest.raises(
             ValueError, match=f"token {len(tokens) - 1} of a probe text is None there and {tokens[-1]}"

@@ -201,7 +201,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         """TRL's own generation and scoring of one batch, with its rows added to `table`."""
         self._logs = table
         batch = super()._generate_and_score_completions(inputs)
-        self._monitor_sampling(self._metrics[self._mode], self.state.global_step)
+        if self.accelerator.is_main_process:
+            self._monitor_sampling(self._metrics[self._mode], self.state.global_step)
         return Rollout(batch, self._take_rewards(len(inputs)), table)
 
     def _take_rewards(self, num_local: int) -> torch.Tensor:

@@ -20,6 +20,11 @@ _LONGEST_BACKOFF_FACTOR = 2.0  # TRL's
 # TRL's client sends at most as many requests at once
 _CONNECTIONS = 64
 
+_RESTART = (
+    "restart it (`trl-dara vllm-serve --model ...`) and continue from the last checkpoint with "
+    "`resume_from_checkpoint=True`."
+)
+
 
 def server_url(args: GRPOConfig) -> str:
     """
@@ -40,7 +45,7 @@ class RetryLostConnections(Retry):
 
 class BoundedAdapter(HTTPAdapter):
     """
-    Requests to one vLLM server that end: with an answer, or with an error that names the server.
+    Requests to one vLLM server that end: with an answer, or with an error that names the server and says what it said.
 
     A connection that is refused is tried again for up to a minute, within the time-out, one that is lost (the server
     closes those that were idle) once; a request that was not answered in time is not repeated.
@@ -60,6 +65,7 @@ class BoundedAdapter(HTTPAdapter):
             read=1,
             status=3,
             status_forcelist=[500, 502, 503],
+            raise_on_status=False,  # the answer says why
             backoff_factor=min(_LONGEST_BACKOFF_FACTOR, timeout / _BACKOFFS_IN_ALL),
             allowed_methods=["POST", "GET"],
         )
@@ -67,14 +73,19 @@ class BoundedAdapter(HTTPAdapter):
 
     def send(self, request, *args, **kwargs):
         try:
-            return super().send(request, *args, **{**kwargs, "timeout": self.timeout})
+            response = super().send(request, *args, **{**kwargs, "timeout": self.timeout})
+            text = response.text  # read here: a server may also fail in the middle of its answer
         except RequestException as error:
             raise ConnectionError(
                 f"The vLLM server at {self.server} failed at {request.path_url} ({type(error).__name__}). See its "
-                f"log. If it was only slow, raise `vllm_request_timeout` (now {self.timeout:g} s); otherwise restart it "
-                "(`trl-dara vllm-serve --model ...`) and continue from the last checkpoint with "
-                "`resume_from_checkpoint=True`."
+                f"log. If it was only slow, raise `vllm_request_timeout` (now {self.timeout:g} s); otherwise {_RESTART}"
             ) from error
+        if response.status_code >= 400 and response.status_code != 404:  # which TRL explains
+            raise RuntimeError(
+                f"The vLLM server at {self.server} answered {request.path_url} with {response.status_code}: {text[:500]!r}. "
+                f"If that is not about a setting of the trainer, see its log, {_RESTART}"
+            )
+        return response
 
 
 def adapt_vllm_server(generation: VLLMGeneration, request_timeout: float) -> None:

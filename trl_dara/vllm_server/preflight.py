@@ -8,7 +8,8 @@ from pathlib import Path
 import requests
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
+from requests.utils import get_environ_proxies, select_proxy
 from rich.console import Console
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 from trl import GRPOConfig, is_conversational
@@ -17,15 +18,20 @@ from trl.import_utils import is_vllm_available
 from .client import server_url
 
 
-# The range that TRL 1.16 is tested with
+# The range that TRL 1.16 is tested with, and the version from which on it sends weights in another way
 OLDEST_VLLM, NEWEST_VLLM = "0.22.0", "0.31.0"
+OTHER_TRANSFER_SINCE = "0.28.0"
 
 _PROBE = "Grüße, 数学! 3,141 + 27.5 = ?\n\n\t<think> naïve \\frac{1}{2} </think> 🙂"
+
+# Added tokens, the newest, that are probed: a trainer that has more than the server has added them last
+_PROBED_TOKENS = 16
 
 # Prompts that are measured for the length of the context
 _MEASURED_PROMPTS = 1000
 
-# Longest time in seconds for one request while the server starts, and between two progress lines in a log file
+# Longest time in seconds for one request while the server starts, shortest for one to a server that is healthy, and the
+# time between two progress lines in a log file
 _PROBE_TIMEOUT = 10
 _LINE_EVERY = 30
 
@@ -80,10 +86,10 @@ def _check(args: GRPOConfig, model, processing_class, train_dataset, tools) -> N
     model_name = model if isinstance(model, str) else model.config._name_or_path
     server = Server(server_url(args), args.vllm_server_timeout, _SERVE.format(model=model_name or "..."))
     server.wait_until_healthy()
-    server.check_version()
+    server.check_version(is_vllm_available(min_version=OTHER_TRANSFER_SINCE))
     card = server.get("/v1/models")["data"][0]
     if model_name:  # a model that was built in code has none
-        server.check_model(card["root"], model_name)
+        server.check_model(card["root"], card["id"], model_name)
     tokenizer = processing_class or AutoTokenizer.from_pretrained(model_name, trust_remote_code=args.trust_remote_code)
     if isinstance(tokenizer, ProcessorMixin):
         tokenizer = tokenizer.tokenizer
@@ -113,18 +119,31 @@ class Server:
         self.command = command
         self.deadline = time.monotonic() + timeout
 
-    def _request_timeout(self) -> float:
-        return min(_PROBE_TIMEOUT, max(self.deadline - time.monotonic(), 1))
+    def __str__(self):
+        if not select_proxy(self.url, get_environ_proxies(self.url)):
+            return f"vLLM server at {self.url}"
+        return (
+            f"vLLM server at {self.url} (asked through the environment's proxy; for none, add its host to `no_proxy`)"
+        )
 
     def wait_until_healthy(self) -> None:
         """Wait for `/health`, with a line that moves in a terminal and one every half minute elsewhere."""
+        address = (
+            "Give scheme, host and port in `vllm_server_base_url`, `http://localhost:8000`, or `vllm_server_host` and "
+            "`vllm_server_port`."
+        )
+        if self.url.endswith("/"):  # TRL appends "/health" to it
+            raise ValueError(f"The address of the vLLM server, {self.url!r}, ends with a slash. {address}")
         console = Console(stderr=True)
         started = time.monotonic()
         next_line = started
-        with console.status(f"Connecting to the vLLM server at {self.url}") as status:
+        with console.status(f"Connecting to the {self}") as status:
             while True:
                 try:
-                    answer = requests.get(f"{self.url}/health", timeout=self._request_timeout())
+                    remaining = max(self.deadline - time.monotonic(), 1)
+                    answer = requests.get(f"{self.url}/health", timeout=min(_PROBE_TIMEOUT, remaining))
+                except (ValueError, requests.exceptions.SSLError) as error:  # waiting does not help
+                    raise ValueError(f"The {self} has an address that cannot be used ({error}). {address}") from error
                 except requests.RequestException as error:
                     problem = type(error).__name__
                 else:
@@ -134,13 +153,11 @@ class Server:
                 now = time.monotonic()
                 if now >= self.deadline:
                     raise ConnectionError(
-                        f"The vLLM server at {self.url} is not ready after `vllm_server_timeout={self.timeout:g}` s "
+                        f"The {self} is not ready after `vllm_server_timeout={self.timeout:g}` s "
                         f"({problem}). Start it with `{self.command}`, or correct `vllm_server_base_url` (or "
                         "`vllm_server_host` and `vllm_server_port`); for a large model raise `vllm_server_timeout`."
                     )
-                line = (
-                    f"Waiting for the vLLM server at {self.url}: {now - started:.0f} of {self.timeout:g} s ({problem})"
-                )
+                line = f"Waiting for the {self}: {now - started:.0f} of {self.timeout:g} s ({problem})"
                 status.update(line)
                 if not console.is_terminal and now >= next_line:
                     console.print(line)
@@ -148,58 +165,72 @@ class Server:
                 time.sleep(min(1, max(self.deadline - now, 0)))
 
     def _request(self, method: str, path: str, **kwargs) -> requests.Response:
+        timeout = max(self.deadline - time.monotonic(), _PROBE_TIMEOUT)
         try:
-            return requests.request(method, f"{self.url}{path}", timeout=self._request_timeout(), **kwargs)
+            return requests.request(method, f"{self.url}{path}", timeout=timeout, **kwargs)
         except requests.RequestException as error:
             raise ConnectionError(
-                f"The vLLM server at {self.url} is healthy but failed at {path} ({type(error).__name__}: {error}). See its "
+                f"The {self} is healthy but failed at {path} ({type(error).__name__}: {error}). See its "
                 f"log. Restart it with `{self.command}`."
             ) from error
 
     def get(self, path: str, method: str = "GET", **kwargs) -> dict:
         """The JSON answer of one endpoint."""
-        answer = self._request(method, path, **kwargs)
-        if answer.status_code != 200:
-            raise ValueError(
-                f"The vLLM server at {self.url} answers {path} with {answer.status_code}: {answer.text[:200]}. Is it a "
-                f"vLLM server? Restart it with `{self.command}`."
-            )
-        return answer.json()
+        return self._content(path, self._request(method, path, **kwargs))
 
-    def check_version(self) -> None:
-        version = self.get("/version")["version"]
-        if not Version(OLDEST_VLLM) <= Version(Version(version).base_version) <= Version(NEWEST_VLLM):
+    def _content(self, path: str, answer: requests.Response) -> dict:
+        if answer.status_code == 200 and answer.headers.get("content-type", "").startswith("application/json"):
+            return answer.json()
+        raise ValueError(
+            f"The {self} answers {path} with {answer.status_code}: {answer.text[:200]!r}. Is it a vLLM server? Start one with "
+            f"`{self.command}`."
+        )
+
+    def check_version(self, other_transfer: bool) -> None:
+        """`other_transfer` says whether the trainer's vLLM is of version `OTHER_TRANSFER_SINCE` or newer."""
+        answer = self.get("/version")
+        try:
+            version = Version(Version(answer["version"]).base_version)
+        except (KeyError, TypeError, InvalidVersion) as error:
             raise ValueError(
-                f"The vLLM server at {self.url} runs vLLM {version}; TRL is tested with {OLDEST_VLLM} to {NEWEST_VLLM}. "
+                f"The {self} answers /version with {answer!r}, which is no version of vLLM. Start one with `{self.command}`."
+            ) from error
+        if not Version(OLDEST_VLLM) <= version <= Version(NEWEST_VLLM):
+            raise ValueError(
+                f"The {self} runs vLLM {version}; TRL is tested with {OLDEST_VLLM} to {NEWEST_VLLM}. "
                 "Install one of these for the server and the trainer."
             )
-
-    def check_model(self, served: str, trained: str) -> None:
-        same = served == trained or Path(served).resolve().name == Path(trained).resolve().name
-        if not same:
+        if other_transfer != (version >= Version(OTHER_TRANSFER_SINCE)):
             raise ValueError(
-                f"The vLLM server at {self.url} serves the model {served!r}, but {trained!r} is trained. Restart it with `{self.command}`, "
-                "or train the model that is served."
+                f"The {self} runs vLLM {version}, and the trainer's is {'newer' if other_transfer else 'older'}: weights are "
+                f"sent in another way since {OTHER_TRANSFER_SINCE}. Install the same version for both."
+            )
+
+    def check_model(self, served: str, served_name: str, trained: str) -> None:
+        if trained not in (served, served_name) and _last_part(served) != _last_part(trained):
+            raise ValueError(
+                f"The {self} serves the model {served!r}, but {trained!r} is trained. Restart it with `{self.command}`, or "
+                f"train the model that is served; if it is the same one, add `--served-model-name {trained}`."
             )
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        body = {"prompt": _PROBE, "add_special_tokens": False}
-        theirs = self.get("/tokenize", "POST", json=body)["tokens"]
-        ours = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
+        text = probe_text(tokenizer)
+        theirs = self.get("/tokenize", "POST", json={"prompt": text, "add_special_tokens": False})["tokens"]
+        ours = tokenizer(text, add_special_tokens=False)["input_ids"]
         if theirs != ours:
             pairs = enumerate(zip_longest(theirs, ours))
             position, (their_token, our_token) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
             raise ValueError(
-                f"The vLLM server at {self.url} has another tokenizer than the trainer: token {position} of a probe text is "
-                f"{their_token} there and {our_token} here. Restart it with `{self.command}` and the trainer's revision, or "
-                "pass the server's tokenizer as `processing_class`."
+                f"The {self} has another tokenizer than the trainer: token {position} of a probe text is {their_token} there "
+                f"and {our_token} here. Restart it with `{self.command}` and the trainer's revision, or pass the server's "
+                "tokenizer as `processing_class`; after adding tokens, save model and tokenizer and use that folder for both."
             )
 
     def check_context(self, context: int, prompt: int, completion: int) -> None:
         needed = prompt + completion
         if needed > context:
             raise ValueError(
-                f"The vLLM server at {self.url} has a context of {context} tokens, but the longest prompt ({prompt}) plus "
+                f"The {self} has a context of {context} tokens, but the longest prompt ({prompt}) plus "
                 f"`max_completion_length` ({completion}) takes {needed}. Restart it with `{self.command} --max-model-len "
                 f"{needed}`, lower `max_completion_length`, or leave out long prompts."
             )
@@ -208,14 +239,28 @@ class Server:
         answer = self._request("GET", "/server_info", params={"config_format": "json"})
         if answer.status_code == 404:
             raise ValueError(
-                f"The vLLM server at {self.url} takes no new weights: its development endpoints are off. Restart it with `{self.command}`, "
+                f"The {self} takes no new weights: its development endpoints are off. Restart it with `{self.command}`, "
                 "or set `VLLM_SERVER_DEV_MODE=1` in its environment."
             )
-        if answer.json()["vllm_config"]["weight_transfer_config"] is None:
+        if self._content("/server_info", answer)["vllm_config"]["weight_transfer_config"] is None:
             raise ValueError(
-                f"The vLLM server at {self.url} takes no new weights: it has no weight-transfer engine. Restart it with `{self.command}`, or "
+                f"The {self} takes no new weights: it has no weight-transfer engine. Restart it with `{self.command}`, or "
                 """add `--weight-transfer-config '{"backend": "nccl"}'`."""
             )
+
+
+def _last_part(model: str) -> str:
+    """The last part of the path or the Hub id of a model; a folder of the Hub's cache is taken for the id."""
+    path = Path(model).resolve()
+    if path.parent.name == "snapshots":  # models--{organisation}--{name}/snapshots/{revision}
+        return path.parents[1].name.rpartition("--")[2]
+    return path.name
+
+
+def probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A text whose tokens differ between tokenizers, with the tokens that were added last."""
+    added = tokenizer.get_added_vocab()
+    return _PROBE + "".join(sorted(added, key=added.get)[-_PROBED_TOKENS:])
 
 
 def longest_prompt(train_dataset, tokenizer: PreTrainedTokenizerBase, args: GRPOConfig, tools) -> int:
@@ -235,7 +280,7 @@ def longest_prompt(train_dataset, tokenizer: PreTrainedTokenizerBase, args: GRPO
         return 0
     encoded = tokenizer.apply_chat_template(
         prompts,
-        tools=tools,
+        tools=tools or None,  # as TRL
         add_generation_prompt=True,
         tokenize=True,
         return_dict=True,

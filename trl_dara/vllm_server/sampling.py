@@ -41,6 +41,7 @@ class SamplingMonitor:
             f"vLLM does not sample from the model that is trained: at step {step} the log-probabilities of the sampled "
             f"tokens differ by {differences[-1]:.3g} nats in the mean (`{MEAN_DIFFERENCE}`; more than "
             f"{LARGEST_MEAN_DIFFERENCE} is no rounding). Look for weights that do not reach vLLM (see the server's log "
-            "after `update_weights`), another `dtype` or quantization, or another `temperature`, `top_k`, `top_p` than "
-            "the trainer's, and check that the server runs with `--logprobs-mode processed_logprobs`."
+            "after `update_weights`), another `dtype` or quantization, another `temperature`, `top_k`, `top_p` than the "
+            "trainer's, or an adapter on embeddings or a head that are tied to each other, which vLLM keeps the same; and "
+            "check that the server runs with `--logprobs-mode processed_logprobs`."
         )
