@@ -62,7 +62,8 @@ def group_runs(runs: Sequence[TrainingRun], labels: Mapping[str, str]) -> list[R
     """
     settings_by_rule: dict[str, list[dict]] = {}
     for run in runs:
-        settings_by_rule.setdefault(run.record.get("rule"), []).append(_settings(run))
+        if run.name not in labels:
+            settings_by_rule.setdefault(run.record.get("rule"), []).append(_settings(run))
     groups: dict[str, RunGroup] = {}
     for run in runs:
         rule = run.record.get("rule")

@@ -1,5 +1,6 @@
 """The logs of training runs, read from checkpoints and from files."""
 
+import itertools
 import json
 import os
 import re
@@ -218,16 +219,16 @@ def _read_csv(path: Path, name: str) -> TrainingRun:
         channels = [column.removeprefix("train_") for column in table if column.startswith("train_")]
         if "step" not in table or not channels:
             raise ValueError(f"has the columns {list(table)}: a log has `step` and one `train_NAME` per reward")
-        table = table.astype(float).dropna(subset="step").drop_duplicates("step", keep="last").sort_values("step")
+        columns = {metric: [pattern.format(c) for c in channels] for metric, pattern in _CSV_METRICS.items()}
+        table = table.reindex(columns=["step", *itertools.chain(*columns.values())]).astype(float)
+        table = table.dropna(subset="step").drop_duplicates("step", keep="last").sort_values("step")
         if table.empty:
             raise ValueError("has no step")
     except ValueError as error:
         raise ValueError(f"{path} {error}.") from None
     nothing = np.full((len(table), len(channels)), np.nan)
     values = dict.fromkeys(("mean", "std", *METRICS), nothing)
-    for metric, pattern in _CSV_METRICS.items():
-        columns = [pattern.format(channel) for channel in channels]
-        values[metric] = table.reindex(columns=columns).to_numpy()  # (T, K)
+    values |= {metric: table[names].to_numpy() for metric, names in columns.items()}  # (T, K)
     steps = table["step"].to_numpy().astype(int)
     return TrainingRun(name, path, channels, steps, values, last_step=int(steps[-1]))
 
