@@ -19,7 +19,7 @@ from trl.trainer.utils import nanstd
 
 import trl_dara
 from tests.markdown import PAGES, README, ROOT, code_blocks, commands, inline_code, parse
-from tests.trainer.support import PROMPTS, build, has_a, has_q, prompts
+from tests.trainer.support import PROMPTS, build, has_a, has_q, prompts, scripted
 from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, compute_advantages, rewards
 from trl_dara.cli import replay
 from trl_dara.cli.options import REMOVED
@@ -179,6 +179,29 @@ def test_names_exist(page, metrics):
         if not ((ROOT / code).is_file() or (ROOT / f"{code.replace('.', '/')}.py").is_file()):
             unknown.append(code)
     assert unknown == []
+
+
+def first_log(model, folder, *reward_funcs, **given) -> dict[str, float]:
+    trainer = build(model, folder, list(reward_funcs), max_steps=1, **given)
+    trainer.train()
+    return trainer.state.log_history[0]
+
+
+def test_a_loss_of_0_with_and_without_a_signal(tiny_model, tmp_path):
+    log = first_log(tiny_model, tmp_path, has_a)
+    assert abs(log["loss"]) < 0.1 < log["grad_norm"]
+    log = first_log(tiny_model, tmp_path, scripted("always", [1.0] * 16))
+    assert log["loss"] == log["grad_norm"] == 0 and log["aggregation/frac_groups_inactive"] == 1
+
+
+def test_rewards_with_a_constant_sum(tiny_model, tmp_path):
+    first, second = scripted("first", [1.0, 0.0] * 8), scripted("second", [0.0, 1.0] * 8)
+    log = first_log(tiny_model, tmp_path, first, second, aggregation="gdpo")
+    assert log["frac_reward_zero_std"] == 1 and log["aggregation/frac_groups_inactive"] == 0
+    assert log["grad_norm"] == 0
+    second = scripted("second", [0.0, 1.0] * 2 + [1.0] * 12)  # differs in one group of four
+    log = first_log(tiny_model, tmp_path, first, second, aggregation="dara_sym")
+    assert log["channels/second/weight"] == 2 and log["grad_norm"] > 0
 
 
 @pytest.mark.parametrize("page", PAGES)
