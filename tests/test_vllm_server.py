@@ -22,12 +22,14 @@ from trl_dara.vllm_server.sampling import LARGEST_MEAN_DIFFERENCE, MEAN_DIFFEREN
 
 
 @contextmanager
-def http_server(answers: dict[str, tuple[int, object]]):
-    """A local server with fixed answers, text or what becomes JSON; other paths are 404."""
+def http_server(answers: dict[str, tuple[int, object]], received: list[str] | None = None):
+    """A local server with fixed answers, text or what becomes JSON; other paths are 404. Paths go into `received`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.rfile.read(int(self.headers.get("content-length", 0)))
+            if received is not None:
+                received.append(self.path)
             status, body = answers.get(self.path.split("?")[0], (404, {}))
             self.send_response(status)
             self.send_header("Content-Type", "text/html" if isinstance(body, str) else "application/json")
@@ -139,11 +141,13 @@ def test_answers_pass_unchanged():
         assert requester.get(f"{url}/no_endpoint").status_code == 404  # for which TRL has an explanation
 
 
-@pytest.mark.parametrize("status", [400, 422, 500, 503])
-def test_refusal_names_the_server_and_says_what_it_said(status):
-    with http_server({"/v1/completions": (status, {"error": "presence_penalty is 99"})}) as url:
+@pytest.mark.parametrize(("status", "times"), [(400, 1), (422, 1), (500, 1), (503, 4)])
+def test_refusal_names_the_server_and_says_what_it_said(status, times):
+    received = []
+    with http_server({"/v1/completions": (status, {"error": "presence_penalty is 99"})}, received) as url:
         with pytest.raises(RuntimeError) as caught:
             session(url, timeout=0.5).post(f"{url}/v1/completions", json={})
+    assert len(received) == times
     message = str(caught.value)
     assert f"{url} answered /v1/completions with {status}" in message and "presence_penalty is 99" in message
     assert "trl-dara vllm-serve" in message and "resume_from_checkpoint" in message

@@ -64,7 +64,7 @@ class BoundedAdapter(HTTPAdapter):
             connect=_RETRIES,
             read=1,
             status=3,
-            status_forcelist=[500, 502, 503],
+            status_forcelist=[502, 503],  # not 500: the answer to an update of weights sent twice would hide the first
             raise_on_status=False,  # the answer says why
             backoff_factor=min(_LONGEST_BACKOFF_FACTOR, timeout / _BACKOFFS_IN_ALL),
             allowed_methods=["POST", "GET"],

@@ -82,7 +82,9 @@ def check_vllm_server(
 
 def _check(args: GRPOConfig, model, processing_class, train_dataset, tools) -> None:
     if not is_vllm_available():
-        raise ImportError("`use_vllm` is on, but vLLM is not installed. Install it with `pip install trl-dara[vllm]`.")
+        raise ImportError(
+            "`use_vllm` is on, but vLLM is not installed. Install it with `pip install 'trl-dara[vllm]'`."
+        )
     model_name = model if isinstance(model, str) else model.config._name_or_path
     server = Server(server_url(args), args.vllm_server_timeout, _SERVE.format(model=model_name or "..."))
     server.wait_until_healthy()
