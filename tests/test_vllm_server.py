@@ -322,8 +322,12 @@ def test_longest_prompt(tiny_model, tmp_path):
     assert longest_prompt(plain, tokenizer, args, None) == max(len(tokenizer(text).input_ids) for text in texts)
     chats = [[{"role": "user", "content": text}] for text in texts]
     rendered = [tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"] for chat in chats]
-    conversational = Dataset.from_dict({"prompt": chats})
+    conversational = Dataset.from_dict({"prompt": chats, "completion": texts, "chosen": texts})
     assert longest_prompt(conversational, tokenizer, args, None) == max(map(len, rendered))
+    plain = Dataset.from_dict({"prompt": texts, "messages": chats, "chosen": chats})
+    assert longest_prompt(plain, tokenizer, args, None) == max(len(tokenizer(text).input_ids) for text in texts)
+    tokenizer.chat_template = None  # where the processor of a model has it
+    assert longest_prompt(conversational, tokenizer, args, None) == 0
 
 
 def test_prompts_that_cannot_be_measured_beforehand(tiny_model, tmp_path):

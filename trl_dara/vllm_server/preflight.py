@@ -268,7 +268,7 @@ def probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
 def longest_prompt(train_dataset, tokenizer: PreTrainedTokenizerBase, args: GRPOConfig, tools) -> int:
     """
     Length in tokens of the longest of the first 1,000 prompts; 0 where they cannot be measured beforehand: in a streamed
-    data set, with images, or where an environment supplies them.
+    data set, with images, where an environment supplies them, or where only a processor has the chat template.
     """
     if not isinstance(train_dataset, Dataset) or "prompt" not in train_dataset.column_names:
         return 0
@@ -276,9 +276,11 @@ def longest_prompt(train_dataset, tokenizer: PreTrainedTokenizerBase, args: GRPO
         return 0
     rows = train_dataset.select(range(min(_MEASURED_PROMPTS, len(train_dataset))))
     prompts = rows["prompt"][:]
-    if not is_conversational(rows[0]):
+    if not is_conversational({"prompt": prompts[0]}):  # whatever other columns hold
         return max(map(len, tokenizer(prompts)["input_ids"]))
-    if any(isinstance(message.get("content"), list) for prompt in prompts for message in prompt):
+    if tokenizer.chat_template is None or any(
+        isinstance(message.get("content"), list) for prompt in prompts for message in prompt
+    ):
         return 0
     encoded = tokenizer.apply_chat_template(
         prompts,
