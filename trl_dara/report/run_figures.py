@@ -154,17 +154,21 @@ def save_png(figure: RunFigure, path: Path) -> None:
     """
     columns = min(4, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
+    width = max(5.0, 3.9 * columns)
     with matplotlib.rc_context(_PNG_STYLE):
-        canvas = Figure(figsize=(max(5.0, 3.9 * columns), 0.5 + 3.0 * rows), layout="constrained")
+        canvas = Figure(figsize=(width, 3.0 * rows), layout="constrained")
         grid = canvas.subplots(rows, columns, squeeze=False).flatten()
         legend = {}
         for axes, panel in zip(grid, figure.panels, strict=False):
             panel.draw(axes)
             axes.set_title(short(panel.title), fontsize=10)
-            handles, labels = axes.get_legend_handles_labels()
-            legend |= dict(zip(labels, handles, strict=True))
+            if axes.get_legend() is None:
+                handles, labels = axes.get_legend_handles_labels()
+                legend |= dict(zip(labels, handles, strict=True))
         for axes in grid[len(figure.panels) :]:
             axes.set_axis_off()
         if legend:
-            canvas.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=columns + 1, frameon=False)
+            fitting = max(1, int(width / (0.6 + 0.08 * max(map(len, legend)))))  # entries in a row
+            canvas.set_figheight(3.0 * rows + 0.25 * -(-len(legend) // fitting))
+            canvas.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=fitting, frameon=False)
         canvas.savefig(path, dpi=150, format="png")

@@ -201,7 +201,11 @@ def ratio_panels(groups: Sequence[RunGroup], channels: Sequence[str]) -> list[Pa
         axes.yaxis.set_minor_formatter("")
         over_steps(axes)
 
-    return [Panel(f"{c} / {reference}", partial(draw, channel=c)) for c in steering if c != reference]
+    return [
+        Panel(f"{c} / {reference}", partial(draw, channel=c))
+        for c in steering
+        if c != reference and any(len(_ratio(run, c, reference, True)[0]) for run in runs)
+    ]
 
 
 def _ratio(run: TrainingRun, channel: str, reference: str, weighted: bool) -> tuple[np.ndarray, np.ndarray]:

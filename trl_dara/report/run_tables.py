@@ -188,15 +188,19 @@ def _notes(runs: list[TrainingRun], channel: str, bounds, rows: list[dict], neve
     ]
     if outside:
         notes.append(
-            f"No thresholds for {', '.join(run.name for run in outside)}: the reward leaves [0, 1], and its bounds are not "
+            f"No thresholds for {_names(outside)}: the reward leaves [0, 1], and its bounds are not "
             f"known or not right. Pass them: --reward-bounds '{{\"{channel}\": [LOW, HIGH]}}'."
         )
-    unclear = [run.name for run in runs if run not in outside and _has_no_stable(run, channel, bounds)]
+    unclear = [run for run in runs if run not in outside and _has_no_stable(run, channel, bounds)]
     if unclear:
         notes.append(
-            f"No stable crossings for {', '.join(unclear)}: they need a value of every step (`logging_steps=1`)."
+            f"No stable crossings for {_names(unclear)}: they need a value of every step (`logging_steps=1`)."
         )
     return notes
+
+
+def _names(runs: Sequence[TrainingRun]) -> str:
+    return ", ".join(run.name for run in runs) if len(runs) <= 3 else f"{len(runs)} runs"
 
 
 def _has_no_stable(run: TrainingRun, channel: str, bounds) -> bool:

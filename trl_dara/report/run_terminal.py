@@ -23,7 +23,7 @@ def print_runs(summary: dict, console: Console) -> None:
         console.print(f"\n[bold]{escape(group['label'])}[/bold]  {escape(titles)}", highlight=False)
         verdicts = Table.grid(padding=(0, 2))
         for channel in group["channels"]:
-            name = Text(channel["name"], style=STYLES.get(channel["verdict"], ""))
+            name = Text(channel["name"], style=STYLES.get(channel["verdict"], ""), overflow="fold")
             verdicts.add_row(name, Text("\n".join([channel["sentence"], *channel["others"]])))
         console.print(verdicts)
         for finding in group["findings"]:
