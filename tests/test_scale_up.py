@@ -96,6 +96,7 @@ def test_recipe_is_read_by_the_real_parsers(recipe, monkeypatch):
     assert len(script_args.functions) == 2
     assert config.use_vllm and config.vllm_mode == ("colocate" if "colocate" in recipe.stem else "server")
     assert config.aggregation == "dara_asym"
+    assert config.ddp_timeout > config.vllm_server_timeout  # the other processes wait for the one that waits
     kind = {"one_gpu_colocate": "NO", "server_ddp": "MULTI_GPU"}.get(recipe.stem, "DEEPSPEED")
     assert launch.use_deepspeed == (kind == "DEEPSPEED")
     assert launch.multi_gpu == (kind == "MULTI_GPU")
