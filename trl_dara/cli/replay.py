@@ -82,7 +82,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
 
     def option(name: str, **settings) -> None:
-        parser.add_argument(name, name.replace("-", "_").replace("__", "--", 1), **settings)
+        underscored = f"--{name.removeprefix('--').replace('-', '_')}"  # as in the other commands
+        parser.add_argument(*dict.fromkeys((name, underscored)), **settings)
 
     parser.add_argument("completions", nargs="+", metavar="COMPLETIONS", help="files, or folders such as `output_dir`")
     option("--num-generations", type=_group_size, help="completions per group; by default the most frequent size")
