@@ -190,9 +190,9 @@ def test_the_paper_s_runs():
     assert summary["groups"][0]["findings"] == [
         "The weights are those of DARA's Equation 6 (largest difference 5e-10)."
     ]
-    assert cells(summary, "density peak") == ["56 %", "–"] and cells(summary, "peak at step") == ["10", "–"]
+    assert cells(summary, "density peak") == ["56 %", "–"] and cells(summary, "density peak at step") == ["10", "–"]
     assert cells(summary, "largest weight") == ["5.00", "–"]
     assert cells(summary, "first at 80 %") == ["15", "37"]
     assert cells(summary, "stable at 80 %") == ["21", "44"] and cells(summary, "stable at 90 %") == ["31", "99?"]
-    assert cells(summary, "peak at step", channel=1) == ["5"]
+    assert cells(summary, "density peak at step", channel=1) == ["5"]
     assert [channel["verdict"] for channel in summary["groups"][0]["channels"]] == ["active", "active"]
