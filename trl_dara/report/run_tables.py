@@ -91,31 +91,27 @@ def _mean_measures(channel: str, end: int) -> dict[str, Callable[[TrainingRun], 
         return of_run
 
     def last(run: TrainingRun) -> Entry:
-        _, values = run.series("mean", channel)
-        return (
-            Entry(float(values[-LAST_VALUES:].mean()), f"{values[-LAST_VALUES:].mean():.3f}")
-            if len(values)
-            else UNKNOWN
-        )
+        values = run.series("mean", channel)[1][-LAST_VALUES:]
+        return Entry(float(values.mean()), f"{values.mean():.3f}") if len(values) else UNKNOWN
 
     def largest_weight(run: TrainingRun) -> Entry:
         weight = run.series("weight", channel)[1]
         return Entry(float(weight.max()), f"{weight.max():.2f}") if len(weight) else UNKNOWN
 
-    def peak(run: TrainingRun, part: int) -> Entry:
-        found = density_peak(run, channel, PEAK_GROUPS)
-        return (
-            UNKNOWN
-            if found is None or not found[1]
-            else Entry(found[part], percent(found[1]) if part else str(found[0]))
-        )
+    def peak(run: TrainingRun) -> Entry:
+        _, density = density_peak(run, channel, PEAK_GROUPS) or (None, 0.0)
+        return Entry(density, percent(density)) if density else UNKNOWN
+
+    def peak_step(run: TrainingRun) -> Entry:
+        step, density = density_peak(run, channel, PEAK_GROUPS) or (None, 0.0)
+        return Entry(step, str(step)) if density else UNKNOWN
 
     return {
         "mean reward": mean("mean", "{:.3f}".format),
         f"mean of the last {LAST_VALUES} values": last,
         "density": mean("density", percent),
-        "density peak": lambda run: peak(run, 1),
-        "density peak at step": lambda run: peak(run, 0),
+        "density peak": peak,
+        "density peak at step": peak_step,
         "weight": mean("weight", "{:.2f}".format),
         "largest weight": largest_weight,
         "share of the signal": mean("share", percent),
