@@ -21,6 +21,26 @@ def test_a_broken_file_is_named(tmp_path, name):
         load_rows(tmp_path / name)
 
 
+def test_the_cause_is_part_of_the_message(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"a": "1"}\n{"a": "2')
+    with pytest.raises(ValueError, match="Missing a closing quotation mark"):
+        load_rows(tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.parquet"])
+def test_an_empty_file_is_named(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=rf"{name}', an empty file"):
+        load_rows(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl.gz", "rows"])
+def test_a_file_of_another_kind_is_no_hub_id(tmp_path, name):
+    (tmp_path / name).write_text("a\n1\n")
+    with pytest.raises(ValueError, match=rf"{name}', a file of another kind. Pass one that ends in .parquet, .jsonl"):
+        load_rows(tmp_path / name)
+
+
 def test_a_split_that_is_not_there_is_named(tmp_path):
     Dataset.from_list([{"a": 1}]).to_parquet(tmp_path / "train.parquet")
     assert load_rows(tmp_path)[:] == {"a": [1]}

@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,8 @@ def test_gsm8k_loads_as_it_is():
         ("amc23", {"problem": "?", "answer": 142.0}, "142"),
         ("amc23", {"problem": "?", "answer": "142.0"}, "142"),
         ("amc23", {"problem": "?", "answer": 7}, "7"),
+        ("amc23", {"problem": "?", "answer": "9007199254740993.0"}, "9007199254740993"),  # no float
+        ("aime24", {"problem": "?", "answer": 25}, "25"),
         ("minerva", {"question": "?", "answer": "4.5e33\n"}, "4.5e33"),
         ("minerva", {"question": "?", "answer": "7 \\times 10^{37}\n\n"}, r"7 \times 10^{37}"),
         ("olympiadbench", {"question": "?", "final_answer": ["$2^{1009}$"]}, "2^{1009}"),
@@ -81,6 +84,11 @@ def test_answers_as_each_benchmark_writes_them(save, name, row, answer):
         "prompt": [boxed_prompt("?")],
         "answer": [answer],
     }
+
+
+def test_whole_numbers_beside_decimals_keep_their_spelling(save):
+    rows = [{"problem": "?", "answer": answer} for answer in (25, 0.5, -3)]
+    assert load_math_benchmark("math500", save(*rows))["answer"][:] == ["25", "0.5", "-3"]
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "json", "jsonl"])
@@ -135,6 +143,16 @@ def test_the_sources_are_those_of_the_paper():
         ("gsm8k", {"question": "?", "answer": "So it is\n#### "}, "Row 0 .* nothing is left to compare"),
         ("gsm8k", {"question": "?", "answer": "18"}, "Row 0 .*'18', which has no '####'"),
         ("amc23", {"problem": "?", "answer": "two"}, "Row 0 .*'two'"),
+        (
+            "amc23",
+            {"problem": "?", "answer": ["7"]},
+            r"Row 0 .* answer is \['7'\], which is neither text nor a number",
+        ),
+        ("math500", {"problem": "?", "answer": ["7"]}, r"Row 0 .* answer is \['7'\]"),
+        ("math500", {"problem": "?", "answer": True}, "Row 0 .* answer is True"),
+        ("math500", {"problem": "?", "answer": math.nan}, "Row 0 .* answer is nan"),
+        ("math500", {"problem": "?", "answer": "2020-01-01"}, "Row 0 .* answer is datetime"),  # the reader's guess
+        ("olympiadbench", {"question": "?", "final_answer": [None]}, "Row 0 .* answer is None"),
     ],
 )
 def test_bad_data_are_named(save, name, row, message):

@@ -72,6 +72,7 @@ def test_a_missing_file_is_named(tmp_path):
         ({"prompt": PROMPT, "answer": TRUTH}, r"columns \['prompt', 'answer'\].*`ground_truth` or `reward_model`"),
         ({"prompt": PROMPT, "reward_model": {"style": "rule"}}, r"Row 0 .*`ground_truth` is None"),
         ({"prompt": PROMPT, "reward_model": None}, r"Row 0 .*`ground_truth` is None"),
+        ({"prompt": PROMPT, "reward_model": TRUTH}, r"Row 0 .*`ground_truth` is None"),
         ({"prompt": PROMPT, "ground_truth": 7}, r"Row 0 .*`ground_truth` is 7"),
         ({"prompt": PROMPT, "ground_truth": "<tool_call>\nf(1)\n</tool_call>"}, r"Row 0 .*malformed tool-call block"),
         ({"prompt": "Hello", "ground_truth": TRUTH}, r"Row 0 .*`prompt` is 'Hello'"),

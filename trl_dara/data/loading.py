@@ -39,15 +39,20 @@ def load_rows(path: str | Path, split: str = "train", config: str | None = None)
         raise FileNotFoundError(
             f"`path` is {path!r}, but there is no such file. Pass a parquet, jsonl or json file, a folder or a Hub id."
         )
+    if read is None and Path(path).is_file():
+        raise ValueError(f"`path` is {path!r}, a file of another kind. Pass one that ends in {', '.join(_READERS)}.")
+    if read is not None and Path(path).stat().st_size == 0:
+        raise ValueError(f"`path` is {path!r}, an empty file. Pass one with a row or more.")
     try:
         return load_dataset(path, config, split=split) if read is None else read(path)
     except OSError as error:
         raise OSError(
-            f"The data set {path!r} cannot be loaded: {error} Without a network, pass a parquet, jsonl or json file as "
+            f"The data set {path!r} cannot be loaded: {error}. Without a network, pass a parquet, jsonl or json file as "
             "`path`."
         ) from error
     except (DatasetsError, ValueError) as error:
-        raise ValueError(f"{path!r} cannot be read as the split {split!r} of a data set: {error}") from error
+        cause = error.__cause__ or error  # of a damaged file, `error` says only that something went wrong
+        raise ValueError(f"{path!r} cannot be read as the split {split!r} of a data set: {cause}") from error
 
 
 def filter_long_prompts(

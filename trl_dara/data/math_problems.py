@@ -7,6 +7,7 @@ GDPO (https://huggingface.co/papers/2601.05242, section 4.2) and DARA; [`gsm8k_p
 `trl_dara.rewards.gsm8k` rewards instead.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +20,23 @@ from .loading import load_rows
 
 
 def _as_written(answer) -> str:
-    return str(answer).strip()
+    if isinstance(answer, str):
+        return answer.strip()
+    if isinstance(answer, bool) or not isinstance(answer, (int, float)) or not math.isfinite(answer):
+        raise ValueError(f"the answer is {answer!r}, which is neither text nor a number.")
+    return str(
+        int(answer) if answer == int(answer) else answer
+    )  # where one answer has a point, `142` is read as `142.0`
 
 
 def _integer(answer) -> str:
-    """AMC's answers are floats, all of them whole: `142.0`."""
-    number = float(answer)
-    return str(int(number)) if number.is_integer() else str(answer)
+    """AMC's answers are whole numbers with a point: `142.0`."""
+    return str(int(_as_written(answer).removesuffix(".0")))
 
 
 def _first_unwrapped(answer) -> str:
     """OlympiadBench's answers are lists of one LaTeX string, often between dollars."""
-    return unwrap_dollars(str(answer[0] if isinstance(answer, list) else answer))
+    return unwrap_dollars(_as_written(answer[0] if isinstance(answer, list) else answer))
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def load_math_benchmark(name: str, path: str | Path | None = None) -> Dataset:
     Load a benchmark: all its problems, with the prompt of [`boxed_prompt`].
 
     Answers are strings as the benchmark writes them (`025` stays), without what is around them: AMC's `142.0` becomes
-    `142`, of OlympiadBench the first entry of the list counts, without its dollars, and of GSM8K what follows `####`.
+    `142` (and so does the number 142.0 of any file), of OlympiadBench the first entry of the list counts, without its dollars, and of GSM8K what follows `####`.
 
     Args:
         name (`str`):

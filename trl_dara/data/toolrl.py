@@ -38,7 +38,7 @@ def load_toolrl(path: str, split: str = "train") -> Dataset:
 
 
 def _to_example(row: dict, name: str) -> dict:
-    ground_truth = row["ground_truth"] if "ground_truth" in row else (row["reward_model"] or {}).get("ground_truth")
+    ground_truth = row["ground_truth"] if "ground_truth" in row else _ground_truth(row["reward_model"])
     try:
         parse_ground_truth(ground_truth)
     except ValueError as error:
@@ -51,6 +51,10 @@ def _to_example(row: dict, name: str) -> dict:
         )
     prompt = [{"role": message["role"], "content": message["content"]} for message in messages]
     return {"prompt": prompt, "ground_truth": ground_truth}
+
+
+def _ground_truth(reward_model) -> str | None:
+    return reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
 
 
 def _is_message(message) -> bool:
