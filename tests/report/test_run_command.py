@@ -73,6 +73,9 @@ def test_what_cannot_be_read_is_left_out(tmp_path, capsys):
     for reason in ("trainer_state.json is damaged", "new has no trainer_state.json", "gone does not exist"):
         assert reason in errors and reason in (tmp_path / "out" / "report.html").read_text()
     assert main(["report", *runs[1:]]) == 1
+    (tmp_path / "file").touch()
+    assert main(["report", runs[0], "--output_dir", str(tmp_path / "file")]) == 1
+    assert "Cannot write the report" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
             Options, see `trl-dara report --help`.
 
     Returns:
-        `int`: exit code 0, or 1 when no run could be read. Impossible options end the program with code 2.
+        `int`: exit code 0, or 1 when no run could be read or nothing be written. Impossible options end the program with code 2.
     """
     parser = make_parser()
     options = parser.parse_args(argv)
@@ -67,7 +67,11 @@ def run(argv: list[str]) -> int:
     else:
         print_runs(summary, console)
     if options.output_dir:
-        _write(groups, summary, unread, options, errors)
+        try:
+            _write(groups, summary, unread, options, errors)
+        except OSError as error:
+            errors.print(f"Cannot write the report: {error}.", style="red", markup=False, highlight=False)
+            return 1
     return 0
 
 
@@ -85,31 +89,30 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
 
-    def option(name: str, **settings) -> None:
-        parser.add_argument(name, name.replace("-", "_").replace("__", "--", 1), **settings)
-
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs (`output_dir`), or logs")
-    option(
+    parser.add_argument(
         "--label",
         action="append",
         default=[],
         metavar="RUN=NAME",
         help="put a run under this name instead of its rule; runs with one name are one curve; may be repeated",
     )
-    option(
+    parser.add_argument(
         "--reward-bounds",
+        "--reward_bounds",
         type=json_mapping,
         default={},
         metavar="JSON",
         help="lowest and highest reward by name, where the run was made without: '{\"correctness\": [-3, 3]}'",
     )
-    option(
+    parser.add_argument(
         "--output-dir",
+        "--output_dir",
         type=Path,
         metavar="DIR",
         help="write the plots as PNG, and report.html, which needs no other file",
     )
-    option(
+    parser.add_argument(
         "--format", choices=["text", "md"], default="text", help="md prints the tables as Markdown, and nothing else"
     )
     return parser
