@@ -24,9 +24,8 @@ def _as_written(answer) -> str:
         return answer.strip()
     if isinstance(answer, bool) or not isinstance(answer, (int, float)) or not math.isfinite(answer):
         raise ValueError(f"the answer is {answer!r}, which is neither text nor a number.")
-    return str(
-        int(answer) if answer == int(answer) else answer
-    )  # where one answer has a point, `142` is read as `142.0`
+    # Where one answer of a file has a point, `142` is read as `142.0`
+    return str(int(answer) if answer == int(answer) else answer)
 
 
 def _integer(answer) -> str:
@@ -133,7 +132,8 @@ def load_math_benchmark(name: str, path: str | Path | None = None) -> Dataset:
     Load a benchmark: all its problems, with the prompt of [`boxed_prompt`].
 
     Answers are strings as the benchmark writes them (`025` stays), without what is around them: AMC's `142.0` becomes
-    `142` (and so does the number 142.0 of any file), of OlympiadBench the first entry of the list counts, without its dollars, and of GSM8K what follows `####`.
+    `142`, of OlympiadBench the first entry of the list counts, without its dollars, and of GSM8K what follows `####`.
+    Numbers become strings, whole ones without a point.
 
     Args:
         name (`str`):
