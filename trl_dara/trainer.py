@@ -1,5 +1,4 @@
 import copy
-import inspect
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -114,8 +113,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
             args.reward_weights = None
         self._gathered_rewards, self.evaluation_rewards, self.resumed_at = None, [], []
         if args.use_vllm and args.vllm_mode == "server":
-            processing_class, tools = kwargs.get("processing_class"), kwargs.get("tools")
-            check_vllm_server(args, model, processing_class, train_dataset, tools)
+            check_vllm_server(args, model, kwargs.get("processing_class"), train_dataset, kwargs.get("tools"))
         super().__init__(
             model,
             reward_funcs=validation.check_reward_funcs(reward_funcs),
@@ -128,9 +126,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self.aggregation_kwargs = validation.complete_aggregation_kwargs(
             self.aggregation_kwargs, aggregation, self.channels, self.num_generations
         )
-        self.calibration_window = (
-            CalibrationWindow(settings.calibration_window) if settings.calibration_window is not None else None
-        )
+        size = settings.calibration_window
+        self.calibration_window = None if size is None else CalibrationWindow(size)
         self.group_filter = (
             GroupFilter(args, self.channels.names, train_dataset, self.accelerator, self._tokenizer.pad_token_id)
             if settings.group_filter != "none"
@@ -141,9 +138,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         self._monitor_sampling = SamplingMonitor()
         self.add_callback(ChannelView(self.channels.names))
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
-        uses_window = "window" in inspect.signature(rule).parameters
         if self.accelerator.is_main_process:
-            validation.announce(args, self.rule_name, uses_window, settings.calibration_window, self.channels)
+            validation.announce(args, self.rule_name, rule, size, self.channels)
 
     def _set_up_channels(self, settings: MultiRewardGRPOConfig, named_weights: dict[str, float] | None) -> None:
         """Name, weigh, check and wrap the channels; environments may have added some during TRL's construction."""

@@ -171,10 +171,11 @@ def check_dataset_size(train_dataset, args: GRPOConfig) -> None:
         )
 
 
-def announce(args: GRPOConfig, rule_name: str, uses_window: bool, window: int | None, channels: "Channels") -> None:
+def announce(args: GRPOConfig, rule_name: str, rule: Callable, window: int | None, channels: "Channels") -> None:
     """
     Say what a generation batch is and how rewards are combined, and what of the settings will not work as one may expect.
     """
+    uses_window = "window" in inspect.signature(rule).parameters
     if window is not None and not uses_window:
         logger.warning(
             f"`calibration_window={window}` has no effect with the rule `{rule_name}`; `dara_*` and `static_*` use it."

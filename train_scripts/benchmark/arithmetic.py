@@ -20,7 +20,7 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, set_seed
 
-from trl_dara.data.warm_start import fine_tune, make_model
+from trl_dara.data.warm_start import SPECIAL_TOKENS, chat_tokenizer, fine_tune, make_model
 
 
 TINY_ADDER = Path(__file__).parent / "tiny_adder"
@@ -96,21 +96,10 @@ def make_demonstrations(size: int, seed: int = 0) -> Dataset:
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """One token for each of the 28 words."""
-    special_tokens = ["<pad>", "<unk>", "<|end|>", "<|user|>", "<|assistant|>"]
-    words = [*special_tokens, "+", "hm", "so", "=", *map(str, range(2 * LARGEST_NUMBER + 1))]
+    words = [*SPECIAL_TOKENS, "+", "hm", "so", "=", *map(str, range(2 * LARGEST_NUMBER + 1))]
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="<|end|>",
-        additional_special_tokens=["<|user|>", "<|assistant|>"],
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
+    return chat_tokenizer(backend, CHAT_TEMPLATE)
 
 
 def _prompt(a: int, b: int) -> list[dict[str, str]]:

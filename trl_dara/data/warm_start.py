@@ -36,6 +36,7 @@ MALFORMED = (
     "<tool_call>\n{call}\n</tool_call>\n<think> {think} </think>",  # wrong order
 )
 
+SPECIAL_TOKENS = ["<pad>", "<unk>", "<|end|>", "<|user|>", "<|assistant|>"]
 # Tags and pieces of JSON punctuation are one token each, words take the space before them along.
 TOKENS = r'</?\w+>|<\|\w+\|>|\{"|"\}+|": \{"|": "|", "| ?\w+|\n|[^\w\s]| '
 CHAT_TEMPLATE = (
@@ -91,21 +92,26 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     """A word-level tokenizer whose vocabulary is every token of the task, and which decodes to the exact text."""
     rows = make_demonstrations(size=5000, well_formed=0.5)
     texts = [message["content"] for row in rows for message in row["prompt"] + row["completion"]]
-    special_tokens = ["<pad>", "<unk>", "<|end|>", "<|user|>", "<|assistant|>"]
     backend = Tokenizer(models.WordLevel(unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(TOKENS), behavior="isolated")
     backend.decoder = decoders.Fuse()
-    backend.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=special_tokens, show_progress=False))
+    backend.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=SPECIAL_TOKENS, show_progress=False))
+    return chat_tokenizer(backend, CHAT_TEMPLATE)
+
+
+def chat_tokenizer(backend: Tokenizer, chat_template: str) -> PreTrainedTokenizerFast:
+    """A tokenizer with [`SPECIAL_TOKENS`] and a chat template, as transformers wants it."""
+    pad, unknown, end, *roles = SPECIAL_TOKENS
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="<|end|>",
-        additional_special_tokens=["<|user|>", "<|assistant|>"],
+        pad_token=pad,
+        unk_token=unknown,
+        eos_token=end,
+        additional_special_tokens=roles,
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = chat_template
     return tokenizer
 
 
