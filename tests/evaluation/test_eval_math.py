@@ -14,7 +14,10 @@ import pytest
 
 from trl_dara.cli.eval import TASKS
 from trl_dara.cli.main import main
-from trl_dara.evaluation.records import read_records
+from trl_dara.evaluation.records import only_writer, read_records
+
+from ..tiny import make_tokenizer
+from .served import MODELS, completions, failure
 
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +114,36 @@ def test_a_model_that_cannot_be_loaded_leaves_no_settings(tiny_model, tmp_path, 
     assert main(["eval", "math", *options(tiny_model, out, data)]) == 0
 
 
+def test_two_runs_do_not_share_a_folder(tiny_model, tmp_path, data, capsys):
+    out = tmp_path / "out"
+    argv = ["eval", "math", *options(tiny_model, out, data)]
+    with only_writer(out):
+        assert main(argv) == 1
+    assert "Another process is writing to" in capsys.readouterr().out
+    assert not (out / "raw").exists()
+    assert main(argv) == 0
+
+
+def test_a_server_that_fails_costs_nothing_that_was_generated(tiny_model, tmp_path, server, monkeypatch, capsys):
+    monkeypatch.setitem(MODELS["data"][0], "root", tiny_model)
+    monkeypatch.setitem(MODELS["data"][0], "max_model_len", 256)
+    file, tokenizer = tmp_path / "math.jsonl", make_tokenizer()
+    file.write_text("".join(json.dumps({"problem": f"{n}+{n}", "answer": str(2 * n)}) + "\n" for n in range(2)))
+    more = {"backend": "vllm_server", "vllm_server_base_url": server.url, "batch_size": 2}
+    argv = ["eval", "math", *options(tiny_model, tmp_path / "out", {"math500": file}, **more)]
+    server.answers = [completions(["0", "1"], tokenizer), failure(400)]
+    assert main(argv) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "The vLLM server failed:" in output and "failure 400" in output and "goes on from there" in output
+    samples = tmp_path / "out/raw/math500.jsonl"
+    before = samples.read_bytes()
+    assert len(read_records(samples)) == 2
+    server.answers = [completions(["2", "3"], tokenizer)]
+    assert main(argv) == 0
+    assert samples.read_bytes().startswith(before)
+    assert [record["text"] for record in read_records(samples)] == ["0", "1", "2", "3"]
+
+
 def test_scoring_needs_no_model_and_no_torch(tmp_path):
     (tmp_path / "questions").mkdir()
     (tmp_path / "raw").mkdir()
@@ -155,6 +188,7 @@ def test_a_stage_says_what_comes_before_it(tmp_path, capsys, stage):
         (["--temperature", "0"], "`n` is 16 with `temperature` 0"),
         (["--top_p", "2"], "`top_p` is 2.0"),
         (["--batch_size", "0"], "`batch_size` is 0"),
+        (["--context_length", "0"], "`context_length` is 0"),
         (["--grader", "exact"], "invalid choice: 'exact'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
     ],

@@ -165,6 +165,25 @@ def test_a_torn_batch_is_completed_sample_by_sample(tmp_path):
     assert stub.calls == [(["question 1"], 2, 1), (["question 2"], 3, 0)]
 
 
+def test_samples_that_are_missing_here_and_there_are_no_copies_of_others(tmp_path):
+    cases = {"question": ("7", [boxed(str(n)) for n in range(5)])}
+    questions, sampling, file = questions_of(cases), Sampling(n=5), tmp_path / "raw.jsonl"
+    list(generate_samples(questions, sampling, Stub(cases), render, file))
+    whole = read_records(file)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[1] + lines[4])
+    stub = Stub(cases)
+    assert list(generate_samples(questions, sampling, stub, render, file)) == [1, 2]
+    assert sorted(read_records(file), key=lambda record: record["sample"]) == whole
+    assert stub.calls == [(["question"], 1, 0), (["question"], 2, 2)]
+
+
+def test_a_sample_without_a_question_is_refused():
+    sample = {"id": "a", "sample": 0, "text": r"\boxed{1}", "num_tokens": 10, "finish_reason": "stop"}
+    with pytest.raises(ValueError, match="have no answer, b and 1 more"):
+        score_samples([sample, sample | {"id": "c"}, sample | {"id": "b"}], {"a": "1"})
+
+
 def test_a_sample_that_is_there_twice_counts_once():
     sample = {"id": "a", "sample": 0, "text": r"\boxed{1}", "num_tokens": 10, "finish_reason": "stop"}
     (score,) = score_samples([sample, sample | {"text": ""}], {"a": "1"})

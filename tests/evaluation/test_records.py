@@ -3,7 +3,15 @@ import sys
 
 import pytest
 
-from trl_dara.evaluation.records import append_records, check_settings, keep_settings, read_records, replace_file
+from trl_dara.evaluation.records import (
+    append_records,
+    check_settings,
+    keep_settings,
+    only_writer,
+    read_records,
+    read_settings,
+    replace_file,
+)
 
 
 def test_records_come_back_in_order(tmp_path):
@@ -63,6 +71,35 @@ def test_settings_of_before_or_an_error_that_names_both(tmp_path):
         assert difference in str(error.value)
     assert "sizes" not in str(error.value) and "`sampling.n`" not in str(error.value)
     keep_settings(file, settings)
+
+
+def test_damaged_settings_are_named(tmp_path):
+    (tmp_path / "settings.json").write_text('{"model": ')
+    for use in (read_settings, lambda file: check_settings(file, {"model": "a"})):
+        with pytest.raises(ValueError, match="settings.json is no JSON"):
+            use(tmp_path / "settings.json")
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
+    program = (
+        "import sys\n"
+        "from trl_dara.evaluation.records import only_writer\n"
+        "with only_writer(sys.argv[1]):\n"
+        "    print('in', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    folder = tmp_path / "new"
+    first = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout.readline() == "in\n"
+    with pytest.raises(ValueError, match="Another process is writing to .*new"):
+        with only_writer(folder):
+            pass
+    first.kill()
+    first.communicate()
+    with only_writer(folder):
+        append_records(folder / "records.jsonl", [{"id": 1}])
 
 
 def test_a_file_is_replaced_whole(tmp_path):

@@ -1,9 +1,5 @@
 """The client of a vLLM server, against a server that answers what a test tells it. `tests/vllm` has a real one."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 import requests
 
@@ -11,14 +7,9 @@ from trl_dara.evaluation.backends import vllm_server_backend
 from trl_dara.evaluation.generation import Generation, Sampling
 
 from ..tiny import make_tokenizer
+from .served import MODELS, completions, failure
 
 
-MODELS = {
-    "data": [
-        {"id": "tiny", "root": "/models/tiny", "max_model_len": 40},
-        {"id": "lora", "root": "x", "max_model_len": None},
-    ]
-}
 PROMPTS = ["the cat", "a dog and a bird sing in the sun", "one " * 40, "two"]
 
 
@@ -27,56 +18,6 @@ def tokenizer():
     tokenizer = make_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>", "<|tool|>"]})
     return tokenizer
-
-
-@pytest.fixture
-def server():
-    """`url`, `requests` (bodies so far) and `answers`: functions of a body, each for one request, that give status and body."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.answer(200, MODELS)
-
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            httpd.requests.append(body)
-            self.answer(*httpd.answers.pop(0)(body))
-
-        def answer(self, status, content):
-            data = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *arguments):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        httpd.requests, httpd.answers = [], []
-        httpd.url = f"http://127.0.0.1:{httpd.server_port}"
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
-        thread.start()
-        yield httpd
-        httpd.shutdown()
-        thread.join()
-
-
-def completions(texts: list[str], tokenizer):
-    """An answer with these completions, whose order the index gives."""
-
-    def answer(body):
-        choices = [
-            {"index": index, "text": "of vLLM", "token_ids": tokenizer(text)["input_ids"], "finish_reason": "stop"}
-            for index, text in enumerate(texts)
-        ]
-        return 200, {"choices": choices[::-1]}
-
-    return answer
-
-
-def failure(status: int):
-    return lambda body: (status, {"error": {"message": f"failure {status}"}})
 
 
 def test_prompts_go_out_as_tokens_with_every_setting_and_come_back_in_order(server, tokenizer):
@@ -148,6 +89,29 @@ def test_a_completion_that_the_engine_gave_up_is_an_error(server, tokenizer):
     aborted = {"index": 0, "token_ids": [5], "finish_reason": "abort"}
     server.answers = [lambda body: (200, {"choices": [aborted]})]
     with pytest.raises(RuntimeError, match="'abort'"):
+        generate(["two"], Sampling(max_tokens=10))
+
+
+def test_a_server_that_leaves_out_completions_or_their_tokens_is_refused(server, tokenizer):
+    generate = vllm_server_backend(server.url, "tiny", tokenizer)
+    without_ids = {"index": 0, "text": "one", "finish_reason": "stop"}
+    server.answers = [completions(["one"], tokenizer), lambda body: (200, {"choices": [without_ids]})]
+    with pytest.raises(ValueError, match="returned 1 of 2 completions.* Use a vLLM server, 0.10.2"):
+        generate(["two"], Sampling(n=2, max_tokens=10))
+    with pytest.raises(ValueError, match="some without `token_ids`"):
+        generate(["two"], Sampling(max_tokens=10))
+
+
+def test_a_server_without_a_limit_is_refused(server, tokenizer, monkeypatch):
+    monkeypatch.delitem(MODELS["data"][0], "max_model_len")
+    with pytest.raises(ValueError, match="does not say its `max_model_len`"):
+        vllm_server_backend(server.url, "tiny", tokenizer)
+
+
+def test_an_answer_that_is_no_json_is_shown(server, tokenizer):
+    generate = vllm_server_backend(server.url, "tiny", tokenizer)
+    server.answers = [lambda body: (200, b"<html>gateway</html>")]
+    with pytest.raises(requests.RequestException, match="answered with no JSON: '<html>gateway"):
         generate(["two"], Sampling(max_tokens=10))
 
 

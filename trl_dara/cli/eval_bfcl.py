@@ -23,7 +23,7 @@ from trl_dara.evaluation.bfcl.folder import (
 )
 from trl_dara.evaluation.bfcl.generate import CONTEXT_LENGTH, generate_cases
 from trl_dara.evaluation.bfcl.score import METRICS, score_case
-from trl_dara.evaluation.records import check_settings, keep_settings
+from trl_dara.evaluation.records import check_settings, keep_settings, only_writer
 
 
 HELP = "tool calling: accuracy, format and length on BFCL-v4"
@@ -108,13 +108,14 @@ def run(argv: list[str]) -> int:
     folder = Path(arguments.output_dir)
     try:
         if arguments.stage in ("all", "generate"):
-            generate(arguments, generation, folder, console)
+            with only_writer(folder):
+                generate(arguments, generation, folder, console)
         if arguments.stage in ("all", "score"):
             score(arguments, folder, console)
         if arguments.stage in ("all", "aggregate"):
             aggregate(arguments, folder, console)
     except (ImportError, OSError, ValueError) as error:
-        console.print(str(error), style="red", markup=False)
+        console.print(str(error), style="red", markup=False, soft_wrap=True)  # commands in it stay whole
         return 1
     except KeyboardInterrupt:
         console.print("Stopped. Every case that is over is kept: the same command goes on from there.")

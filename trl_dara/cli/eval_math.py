@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import requests
 from rich.console import Console
 from trl import TrlParser
 
@@ -23,9 +24,18 @@ from trl_dara.evaluation.math import (
 from trl_dara.evaluation.math.generate import keep_questions
 from trl_dara.evaluation.math.score import GRADERS, LENGTH_LIMIT
 from trl_dara.evaluation.math.summary import question_rows, summary_table
-from trl_dara.evaluation.records import check_settings, iterate_records, keep_settings, read_records, replace_file
+from trl_dara.evaluation.records import (
+    check_settings,
+    iterate_records,
+    keep_settings,
+    only_writer,
+    read_records,
+    read_settings,
+    replace_file,
+)
 
 
+KEPT = "What is generated is kept: the same command goes on from there."
 HELP = "mathematics: accuracy and length on six benchmarks, several samples per question"
 
 
@@ -121,16 +131,21 @@ def run(argv: list[str]) -> int:
     folder = Path(arguments.output_dir)
     try:
         if arguments.stage in ("all", "generate"):
-            generate(arguments, generation, folder, console)
+            with only_writer(folder):
+                generate(arguments, generation, folder, console)
         if arguments.stage in ("all", "score"):
             score(arguments, folder, console)
         if arguments.stage in ("all", "aggregate"):
             aggregate(arguments, folder, console)
+    except requests.RequestException as error:
+        console.print(f"The vLLM server failed: {error}", style="red", markup=False)
+        console.print(KEPT)
+        return 1
     except (ImportError, OSError, ValueError) as error:
         console.print(str(error), style="red", markup=False)
         return 1
     except KeyboardInterrupt:
-        console.print("Stopped. What is generated is kept: the same command goes on from there.")
+        console.print(f"Stopped. {KEPT}")
         return 130
     return 0
 
@@ -214,7 +229,7 @@ def aggregate(arguments: MathArguments, folder: Path, console: Console) -> None:
     """
     of_grader = folder / arguments.grader
     names = _benchmarks(arguments, of_grader)
-    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    settings = read_settings(folder / "settings.json")
     benchmarks = {}
     for name in names:
         scores = read_records(of_grader / f"{name}.jsonl")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from trl_dara.evaluation.generation import Generate, Sampling
+from trl_dara.evaluation.generation import CONTEXT_MARGIN, Generate, Sampling
 
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ class GenerationArguments:
             self.batch_size = 16 if self.backend == "transformers" else 512
         if self.batch_size < 1:
             raise ValueError(f"`batch_size` is {self.batch_size}. Pass an integer of at least 1.")
+        if self.context_length is not None and self.context_length < CONTEXT_MARGIN + 2:
+            raise ValueError(
+                f"`context_length` is {self.context_length}, which has no room for a prompt. Pass the tokens of the longest "
+                "prompt and its completion together."
+            )
         self.sampling(n=1)  # an impossible setting is refused before a model is loaded
 
     def sampling(self, n: int) -> Sampling:

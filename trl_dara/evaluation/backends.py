@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TAGS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "<response>", "</response>"})
 CONNECT_TIMEOUT = 10  # seconds
 RETRIED_STATUS = (429, 500, 502, 503, 504)
+VLLM_NEEDED = "Use a vLLM server, 0.10.2 or newer."
 
 
 def transformers_backend(
@@ -163,7 +164,7 @@ def vllm_server_backend(
 
     Raises:
         `requests.RequestException`: here and in every call, when the server cannot be reached or refuses.
-        `ValueError`: when the server has another model.
+        `ValueError`: when the server has another model, or is no vLLM server or too old.
     """
     import requests
     from requests.adapters import HTTPAdapter, Retry
@@ -177,13 +178,18 @@ def vllm_server_backend(
         response = session.request(method, f"{base_url}/v1/{path}", json=body, timeout=(CONNECT_TIMEOUT, timeout))
         if not response.ok:
             raise requests.HTTPError(f"{response.url} answered {response.status_code}: {response.text[:500]}")
-        return response.json()
+        try:
+            return response.json()
+        except requests.JSONDecodeError:
+            raise requests.RequestException(f"{response.url} answered with no JSON: {response.text[:500]!r}") from None
 
     models = call("GET", "models")["data"]
     names = [served["id"] for served in models if model in (served["id"], served["root"])]
     if not names:
         served = ", ".join(served["id"] for served in models)
         raise ValueError(f"`model` is '{model}', but the server at {base_url} has {served}. Pass one of those names.")
+    if models[0].get("max_model_len") is None:
+        raise ValueError(f"The server at {base_url} does not say its `max_model_len`. {VLLM_NEEDED}")
     context_length = _shorter(context_length, models[0]["max_model_len"])  # of the base model, which comes first
 
     def generate(prompts: list[str], sampling: Sampling) -> list[list[Generation]]:
@@ -201,6 +207,11 @@ def vllm_server_backend(
                 "return_token_ids": True,
             }
             choices = sorted(call("POST", "completions", body)["choices"], key=lambda choice: choice["index"])
+            if len(choices) != len(indices) * sampling.n or any("token_ids" not in choice for choice in choices):
+                raise ValueError(
+                    f"The server at {base_url} returned {len(choices)} of {len(indices) * sampling.n} completions, or "
+                    f"some without `token_ids`. {VLLM_NEEDED}"
+                )
             for position, choice in enumerate(choices):  # those of a prompt are adjacent
                 generation = _generation(tokenizer, choice["token_ids"], choice["finish_reason"])
                 generations[indices[position // sampling.n]].append(generation)

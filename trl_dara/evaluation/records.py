@@ -2,13 +2,16 @@
 Results that survive a kill: records in JSONL files that only grow, and files that are replaced in one step.
 
 A process that is killed while it appends leaves at most a last line without its end. Such a line is never read, and it
-is removed before anything else is appended.
+is removed before anything else is appended. Only one process may append: see [`only_writer`].
 """
 
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 
 def iterate_records(path: str | Path) -> Iterator[dict]:
@@ -87,6 +90,49 @@ def replace_file(path: str | Path, text: str) -> None:
     os.replace(unfinished, path)
 
 
+@contextmanager
+def only_writer(folder: str | Path) -> Iterator[None]:
+    """
+    Keep other processes from appending to the records of a folder: each would do the work of the other, and cut off lines
+    that the other is writing. A process that is killed stands in nobody's way.
+
+    Args:
+        folder (`str` or `Path`):
+            The folder; it is made where it does not exist, and has a file `.lock` afterwards.
+
+    Raises:
+        `ValueError`: when another process is in it.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(Path(folder) / ".lock").acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"Another process is writing to {folder}. Wait for its end, or use another folder.") from None
+    with lock:
+        yield
+
+
+def read_settings(path: str | Path) -> dict:
+    """
+    Read the settings of a folder's records.
+
+    Args:
+        path (`str` or `Path`):
+            A JSON file written by [`keep_settings`].
+
+    Returns:
+        `dict`
+
+    Raises:
+        `OSError`: when there is none.
+        `ValueError`: when it is damaged.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}. Repair it, or use another folder.") from None
+
+
 def check_settings(path: str | Path, settings: dict) -> None:
     """
     Check that a folder's records, if there are any, were made with the same settings.
@@ -103,7 +149,7 @@ def check_settings(path: str | Path, settings: dict) -> None:
     path = Path(path)
     if not path.exists():
         return
-    before = _flat(json.loads(path.read_text(encoding="utf-8")))
+    before = _flat(read_settings(path))
     now = _flat(json.loads(json.dumps(settings)))
     differing = [
         f"`{name}` was {before.get(name)!r} and is now {now.get(name)!r}"

@@ -13,10 +13,10 @@ import json
 from pathlib import Path
 
 from trl_dara.evaluation.bfcl.aggregate import aggregate
-from trl_dara.evaluation.bfcl.benchmark import CASES, COMMIT, VERSION, category_of
+from trl_dara.evaluation.bfcl.benchmark import CASES, COMMIT, VERSION, category_of, is_multi_turn
 from trl_dara.evaluation.bfcl.client import BFCL
 from trl_dara.evaluation.bfcl.score import METRICS, digest
-from trl_dara.evaluation.records import append_records, read_records, replace_file
+from trl_dara.evaluation.records import append_records, read_records, read_settings, replace_file
 
 
 # What every answer depends on, beside the model and the sampling
@@ -42,7 +42,7 @@ def cases_to_generate(folder: Path, bfcl: BFCL, categories: list[str], limit: in
     """
     cases = []
     for category in categories:
-        done = {record["id"] for record in read_records(_raw(folder, category))}
+        done = {record["id"] for record in _answers(folder, category)}
         cases += [case for case in bfcl.cases(category)[:limit] if case["id"] not in done]
     return cases
 
@@ -70,11 +70,17 @@ def answers_to_score(folder: Path) -> list[dict]:
 
     Returns:
         `list[dict]`
+
+    Raises:
+        `ValueError`: when there are no answers at all.
     """
+    answers = {category: _answers(folder, category) for category in CASES}
+    if not any(answers.values()):
+        raise ValueError(f"{folder / 'raw'} has no answers. Generate them first, or pass the folder that has them.")
     waiting = []
-    for category in CASES:
+    for category, records in answers.items():
         scored = {score["digest"] for score in read_records(_scores(folder, category))}
-        waiting += [record for record in read_records(_raw(folder, category)) if digest(record) not in scored]
+        waiting += [record for record in records if digest(record) not in scored]
     return waiting
 
 
@@ -109,7 +115,7 @@ def summarize(folder: Path, partial: bool = False) -> dict:
     """
     scores = {category: _current_scores(folder, category) for category in CASES}
     result = aggregate(scores, partial)
-    summary = {"settings": json.loads((folder / "settings.json").read_text(encoding="utf-8")), **result}
+    summary = {"settings": read_settings(folder / "settings.json"), **result}
     table = io.StringIO()
     columns = ["category", "id", *METRICS, "error_type", "error"]
     writer = csv.DictWriter(table, columns, extrasaction="ignore", lineterminator="\n")
@@ -123,8 +129,29 @@ def summarize(folder: Path, partial: bool = False) -> dict:
 def _current_scores(folder: Path, category: str) -> list[dict]:
     """One score per case: that of the answer which is there now."""
     scores = {score["digest"]: score for score in read_records(_scores(folder, category))}
-    digests = {record["id"]: digest(record) for record in read_records(_raw(folder, category))}
+    digests = {record["id"]: digest(record) for record in _answers(folder, category)}
     return [scores[key] for key in digests.values() if key in scores]
+
+
+def _answers(folder: Path, category: str) -> list[dict]:
+    """The records of stage 1, which may come from elsewhere or have been edited."""
+    records = read_records(_raw(folder, category))
+    for number, record in enumerate(records, start=1):
+        if not _is_answer(record, category):
+            raise ValueError(
+                f"{_raw(folder, category)}, line {number} is no answer to a case of '{category}'. Each line needs `id`, "
+                "`result` (a text, or in a multi-turn case a list of texts for each turn), `num_tokens` and `error`."
+            )
+    return records
+
+
+def _is_answer(record: dict, category: str) -> bool:
+    if not {"id", "result", "num_tokens", "error"} <= record.keys() or category_of(str(record["id"])) != category:
+        return False
+    result = record["result"] if is_multi_turn(category) else [[record["result"]]]
+    return isinstance(result, list) and all(
+        isinstance(turn, list) and all(isinstance(answer, str) for answer in turn) for turn in result
+    )
 
 
 def _raw(folder: Path, category: str) -> Path:

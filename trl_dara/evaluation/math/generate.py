@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 
 from trl_dara.evaluation.generation import Generate, Sampling
@@ -48,16 +48,16 @@ def generate_samples(
 
     # Neighbours that miss the same samples: all of them, none, or, after a kill in mid-write, the last ones
     for indices, group in groupby(questions, missing):
-        group = list(group) if indices else []
-        for start in range(0, len(group), questions_per_call):
+        group = list(group)
+        for start, run in product(range(0, len(group), questions_per_call), _runs(indices)):
             batch = group[start : start + questions_per_call]
             # vLLM gives sample i of a prompt the seed `seed + i`
-            of_batch = replace(sampling, n=len(indices), seed=sampling.seed + indices[0])
+            of_batch = replace(sampling, n=len(run), seed=sampling.seed + run[0])
             generations = generate([render(question["prompt"]) for question in batch], of_batch)
             records = [
                 {"id": question["id"], "sample": index, **asdict(generation)}
                 for question, of_question in zip(batch, generations, strict=True)
-                for index, generation in zip(indices, of_question, strict=True)
+                for index, generation in zip(run, of_question, strict=True)
             ]
             append_records(samples_file, records)
             yield len(records)
@@ -91,3 +91,9 @@ def keep_questions(questions_file: Path, questions: Iterable[dict]) -> list[dict
             f"{different}). Load the data of before to go on there, or use another folder."
         )
     return questions
+
+
+def _runs(indices: list[int]) -> list[list[int]]:
+    """Split ascending indices where one is left out."""
+    runs = groupby(enumerate(indices), lambda pair: pair[1] - pair[0])
+    return [[index for _, index in run] for _, run in runs]

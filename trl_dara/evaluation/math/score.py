@@ -34,11 +34,18 @@ def score_samples(samples: Iterable[dict], answers: Mapping[str, str], grader: s
         exceeding).
 
     Raises:
-        `ValueError`: for a grader that does not exist.
+        `ValueError`: for a grader that does not exist, and for a sample of a question without an answer.
     """
     if grader not in GRADERS:
         raise ValueError(f"`grader` is {grader!r}. Pass one of {', '.join(map(repr, GRADERS))}.")
-    samples = list({(sample["id"], sample["sample"]): sample for sample in reversed(list(samples))}.values())[::-1]
+    samples = list(samples)
+    unknown = sorted({sample["id"] for sample in samples} - set(answers))
+    if unknown:
+        raise ValueError(
+            f"There are samples of questions that have no answer, {unknown[0]} and {len(unknown) - 1} more. The questions must "
+            "be those that the samples were generated for."
+        )
+    samples = list({(sample["id"], sample["sample"]): sample for sample in reversed(samples)}.values())[::-1]
     texts = [sample["text"] for sample in samples]
     truths = [answers[sample["id"]] for sample in samples]
     strict = [is_correct(text, truth) for text, truth in zip(texts, truths, strict=True)]
