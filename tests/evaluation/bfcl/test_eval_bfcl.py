@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trl_dara.cli.main import main
-from trl_dara.evaluation.records import read_records
+from trl_dara.evaluation.records import append_records, read_records
 
 from .truthful_run import CATEGORIES, LIMIT
 
@@ -161,6 +162,41 @@ def test_impossible_options(options, message, capsys):
         main(["eval", "bfcl", *options])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_nothing_to_score(tmp_path, capsys):
+    assert main(["eval", "bfcl", "--stage", "score", "--output_dir", str(tmp_path)]) == 1
+    assert f"{tmp_path / 'raw'} has no answers." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": "parallel_0", "result": "Hi."},
+        {"id": "multiple_0", "result": "Hi.", "num_tokens": [2], "error": None},
+        {"id": "parallel_0", "result": [["Hi."]], "num_tokens": [2], "error": None},
+        {"id": "multi_turn_base_0", "result": "Hi.", "num_tokens": [2], "error": None},
+        {"id": "multi_turn_base_0", "result": [[None]], "num_tokens": [2], "error": None},
+    ],
+)
+def test_records_that_are_no_answers_are_named(record, tmp_path, capsys):
+    category = "multi_turn_base" if record["id"].startswith("multi_turn") else "parallel"
+    append_records(tmp_path / "raw" / f"{category}.jsonl", [record])
+    assert main(["eval", "bfcl", "--stage", "score", "--output_dir", str(tmp_path)]) == 1
+    assert f"{category}.jsonl, line 1 is no answer to a case of '{category}'." in capsys.readouterr().out
+
+
+def test_a_program_that_is_no_interpreter_is_named(tmp_path, capsys):
+    answer = {"id": "parallel_0", "result": "Hi.", "num_tokens": [2], "error": None}
+    append_records(tmp_path / "raw" / "parallel.jsonl", [answer])
+    command = ["eval", "bfcl", "--stage", "score", "--output_dir", str(tmp_path), "--bfcl_python"]
+    program = shutil.which("true")
+    assert main([*command, program]) == 1
+    assert f"{program} could not run worker.py (exit code 0)" in capsys.readouterr().out
+    assert main([*command, sys.executable]) == 1
+    assert (
+        f"{sys.executable} -m pip install --no-deps bfcl-eval==2026.3.23\n" in capsys.readouterr().out
+    )  # in one line
 
 
 def test_nothing_to_aggregate(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import re
 import sys
 import unicodedata
 from pathlib import Path
@@ -99,6 +100,28 @@ def test_a_wrong_answer_leaves_nothing_behind(bfcl):
     wrong = [[call("cd", folder="document"), call("mkdir", dir_name="elsewhere")], *TURNS[1:]]
     assert score(bfcl, CASE, dialogue(wrong))["error_type"] == "multi_turn:instance_state_mismatch"
     assert score(bfcl, CASE, dialogue(TURNS))["accuracy"] == 1
+
+
+def test_the_same_calls_have_the_same_results_whatever_came_before(bfcl):
+    """BFCL takes `ls(` in a text for a call, and puts the name of a variable of its own before it."""
+    steps = [[call("mkdir", dir_name="what ls() does"), call("cat", file_name="what ls() does")]]
+    first = bfcl.execute(CASE, steps)
+    assert "_GorillaFileSystem_instance.ls()" in first[1]["result"]
+    assert bfcl.execute(CASE, steps) == first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory is limited on Linux only")
+def test_calls_that_ask_for_more_memory_than_allowed_get_an_error(bfcl):
+    case_id = "multi_turn_base_15"  # has mathematical tools
+    greedy = call("square_root", number=2, precision=10**10)
+    results = bfcl.execute(case_id, [[greedy, call("add", a=1, b=2)]])
+    assert [result["result"] for result in results] == ["Error during execution: ", '{"result": 3}']
+    assert score(bfcl, case_id, dialogue([[greedy]] * 5))["error_type"] == "multi_turn:instance_state_mismatch"
+
+
+def test_a_long_value_does_not_get_into_the_error_as_a_whole(bfcl):
+    result = score(bfcl, "simple_python_0", answer(call(AREA, base=10, height=5, unit="x" * 200_000)))
+    assert result["error"].startswith("Invalid value for parameter 'unit': 'xxx") and len(result["error"]) == 1000
 
 
 def test_every_execution_starts_from_the_initial_state(bfcl):
@@ -201,7 +224,7 @@ def test_an_interpreter_that_cannot_start_again_is_no_wrong_answer(bfcl_python, 
     with BFCL(str(python), time_limit=0.5) as bfcl:
         assert score(bfcl, *endless())["error_type"] == "case_failure"  # ends the process
         full.touch()
-        with pytest.raises(RuntimeError, match="no space left"):
+        with pytest.raises(ChildProcessError, match="no space left"):
             score(bfcl, CASE, dialogue(TURNS))
 
 
@@ -223,6 +246,7 @@ def test_the_interpreter_may_be_a_relative_path(bfcl_python, monkeypatch):
         assert len(bfcl.cases("live_parallel")) == 16
 
 
-def test_the_time_limit_is_checked(bfcl_python):
-    with pytest.raises(ValueError, match="`time_limit` is 0"):
-        BFCL(bfcl_python, time_limit=0)
+@pytest.mark.parametrize("time_limit", [0, float("nan"), float("inf"), 1e300])
+def test_the_time_limit_is_checked(bfcl_python, time_limit):
+    with pytest.raises(ValueError, match=f"`time_limit` is {re.escape(str(time_limit))}"):
+        BFCL(bfcl_python, time_limit=time_limit)

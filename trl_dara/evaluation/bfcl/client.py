@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import TIMEOUT_MAX
 
 from trl_dara.evaluation.bfcl.benchmark import VERSION
 from trl_dara.evaluation.bfcl.worker import TOO_DEEP
@@ -36,12 +37,13 @@ class BFCL:
     Raises:
         `FileNotFoundError`: when there is no such interpreter.
         `ImportError`: when it does not have `bfcl_eval` in the version of the protocol.
+        `ChildProcessError`: here and in every call, when the interpreter cannot run the process.
         `ValueError`: for a time limit that is not positive.
     """
 
     def __init__(self, python: str | None = None, time_limit: float = 10.0):
-        if time_limit <= 0:
-            raise ValueError(f"`time_limit` is {time_limit}. Pass a number of seconds above 0.")
+        if not 0 < time_limit <= TIMEOUT_MAX:
+            raise ValueError(f"`time_limit` is {time_limit}. Pass a number of seconds above 0, such as 10.")
         self.python = _find(python or sys.executable)
         self.time_limit = time_limit
         self._folder = tempfile.TemporaryDirectory(prefix="bfcl-", ignore_cleanup_errors=True)
@@ -169,7 +171,7 @@ class BFCL:
                 raise CaseFailure(f"no end within {arguments['limit']:g} s")
         if code < 0 and "limit" in arguments:
             raise CaseFailure(f"the process ended with exit code {code}: {log[-2000:]}")
-        raise RuntimeError(f"{self.python} could not run {WORKER.name} (exit code {code}):\n{log[-2000:]}")
+        raise ChildProcessError(f"{self.python} could not run {WORKER.name} (exit code {code}):\n{log[-2000:]}")
 
     def _start(self) -> None:
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}

@@ -8,7 +8,8 @@ in the process that checks them, hence:
 
 - a name or key that could be more than a tool's name or parameter is replaced by a syntax error;
 - what a model's calls cause has a time limit, after which the process ends itself, whatever holds the interpreter;
-- no tool outlives a request: instances are made under a name of its own and removed, so no case sees another's state.
+- they get an error in place of more memory than they may have;
+- no tool outlives a request, so no case sees another's state.
 """
 
 import builtins
@@ -17,7 +18,6 @@ import copy
 import faulthandler
 import functools
 import importlib.metadata
-import itertools
 import json
 import os
 import sys
@@ -29,8 +29,8 @@ MODEL_NAME = "trl-dara"  # without "_", which the checkers turn into "/"
 # Evaluated like any other call string, and then reported with the words that BFCL has for a syntax error
 REJECTED = "invalid syntax"
 TOO_DEEP = "the parameters of a call are nested too deeply"
-
-_trajectories = itertools.count()
+MEMORY = 4 << 30  # bytes; a case takes some ten MB
+ERROR_LENGTH = 1000  # characters; the checkers quote what they were given, of any length
 
 
 def version() -> dict:
@@ -54,13 +54,13 @@ def execute(case_id: str, steps: list[list[dict]], limit: float) -> list[dict]:
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
 
     entry = _entries(_category(case_id))[case_id]
-    with _fresh_model_name() as model_name, _time_limit(limit):
+    with _no_tools_left(), _time_limit(limit):
         for step in steps:
             results, _ = execute_multi_turn_func_call(
                 [_call_string(call) for call in step],
                 entry["initial_config"],
                 entry["involved_classes"],
-                model_name,
+                MODEL_NAME,
                 case_id,
                 long_context="long_context" in case_id,
             )
@@ -92,8 +92,8 @@ def check_turns(case_id: str, turns: list[list[list[dict]]], limit: float) -> di
     if len(turns) != len(truth):
         return _wrong("multi_turn:force_terminated", f"The dialogue ended in turn {len(turns)} of {len(truth)}.")
     decoded = [[[_call_string(call) for call in step] for step in turn if step] for turn in turns]
-    with _fresh_model_name() as model_name, _time_limit(limit):
-        return _verdict(lambda: multi_turn_checker(decoded, truth, entry, category, model_name))
+    with _no_tools_left(), _time_limit(limit):
+        return _verdict(lambda: multi_turn_checker(decoded, truth, entry, category, MODEL_NAME))
 
 
 def _verdict(check) -> dict:
@@ -109,7 +109,7 @@ def _verdict(check) -> dict:
 
 
 def _wrong(error_type: str, error: str) -> dict:
-    return {"valid": False, "error_type": error_type, "error": error}
+    return {"valid": False, "error_type": error_type, "error": error[:ERROR_LENGTH]}
 
 
 def _shown(call: dict) -> str:
@@ -132,16 +132,18 @@ def _call_string(call: dict) -> str:
 
 
 @contextlib.contextmanager
-def _fresh_model_name():
-    """A model name that no other trajectory has, since BFCL keeps its tools in global variables by this name."""
+def _no_tools_left():
+    """
+    Remove the tools that BFCL makes and keeps in global variables, which begin with the model's name. The name is the
+    same each time, since a tool may show it: BFCL puts it before whatever looks like a call, within texts as well.
+    """
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
-    name = f"{MODEL_NAME}-{next(_trajectories)}"
     try:
-        yield name
+        yield
     finally:
         instances = vars(multi_turn_utils)
-        prefix = name.replace("-", "_") + "_"
+        prefix = MODEL_NAME.replace("-", "_") + "_"
         for key in [key for key in instances if key.startswith(prefix)]:
             del instances[key]
 
@@ -154,6 +156,16 @@ def _time_limit(seconds: float):
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _limit_memory() -> None:
+    """Up to what the system lets this process have anyway. Linux only: others may refuse or ignore the limit."""
+    if sys.platform == "linux":
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        limit = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, most))
 
 
 def _category(case_id: str) -> str:
@@ -183,6 +195,7 @@ def _truths(category: str) -> dict[str, list]:
 
 
 def main() -> None:
+    _limit_memory()
     # The checkers take one setting from this module, which imports the handler of every vendor: a stand-in for it
     stand_in = types.ModuleType("bfcl_eval.constants.model_config")
     stand_in.MODEL_CONFIG_MAPPING = {MODEL_NAME: types.SimpleNamespace(underscore_to_dot=False)}
