@@ -16,8 +16,9 @@ from urllib3.exceptions import NewConnectionError
 
 from trl_dara import MultiRewardGRPOConfig
 from trl_dara.vllm_server import SamplingMonitor, server_url
-from trl_dara.vllm_server.client import BoundedAdapter
-from trl_dara.vllm_server.preflight import Server, longest_prompt, probe_text
+from trl_dara.vllm_server.client import BoundedAdapter, name_the_server
+from trl_dara.vllm_server.preflight import Server, check_group_port
+from trl_dara.vllm_server.prompts import longest_prompt, probe_text
 from trl_dara.vllm_server.sampling import LARGEST_MEAN_DIFFERENCE, MEAN_DIFFERENCE
 
 
@@ -145,7 +146,7 @@ def test_answers_pass_unchanged():
 def test_refusal_names_the_server_and_says_what_it_said(status, times):
     received = []
     with http_server({"/v1/completions": (status, {"error": "presence_penalty is 99"})}, received) as url:
-        with pytest.raises(RuntimeError) as caught:
+        with pytest.raises(ConnectionError) as caught:
             session(url, timeout=0.5).post(f"{url}/v1/completions", json={})
     assert len(received) == times
     message = str(caught.value)
@@ -161,6 +162,22 @@ def test_waits_between_retries_fit_into_the_timeout(timeout):
         retries = retries.increment(method="POST", url="/", error=NewConnectionError(None, ""))
         waits += retries.get_backoff_time()
     assert 0 < waits <= min(timeout, 60) + 1e-9
+
+
+def test_failure_while_the_weights_are_sent_names_the_server():
+    class Client:
+        base_url = "http://node:8000"
+
+        def update_named_params(self, metadata, named_params):
+            raise RuntimeError("NCCL error: unhandled system error")
+
+    client = Client()
+    name_the_server(client)
+    with pytest.raises(
+        ConnectionError, match="http://node:8000 failed while it received the weights.*NCCL error"
+    ) as caught:
+        client.update_named_params([], iter([]))
+    assert "trl-dara vllm-serve" in str(caught.value) and "resume_from_checkpoint" in str(caught.value)
 
 
 def check(url: str) -> Server:
@@ -312,6 +329,16 @@ def test_weight_transfer_is_on():
 
 def config(tmp_path, **given) -> MultiRewardGRPOConfig:
     return MultiRewardGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **given)
+
+
+def test_port_for_the_weights_has_to_be_free():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ValueError, match=rf"`vllm_group_port` is {port}, .*Address already in use.*Pass a free port"
+        ):
+            check_group_port(port)
+    check_group_port(port)
 
 
 def test_longest_prompt(tiny_model, tmp_path):

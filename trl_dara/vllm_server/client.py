@@ -7,6 +7,7 @@ from accelerate.utils import is_peft_model
 from requests.adapters import HTTPAdapter
 from requests.exceptions import RequestException
 from trl import GRPOConfig
+from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
 from urllib3.exceptions import ReadTimeoutError
 from urllib3.util.retry import Retry
@@ -81,7 +82,7 @@ class BoundedAdapter(HTTPAdapter):
                 f"log. If it was only slow, raise `vllm_request_timeout` (now {self.timeout:g} s); otherwise {_RESTART}"
             ) from error
         if response.status_code >= 400 and response.status_code != 404:  # which TRL explains
-            raise RuntimeError(
+            raise ConnectionError(
                 f"The vLLM server at {self.server} answered {request.path_url} with {response.status_code}: {text[:500]!r}. "
                 f"If that is not about a setting of the trainer, see its log, {_RESTART}"
             )
@@ -104,8 +105,24 @@ def adapt_vllm_server(generation: VLLMGeneration, request_timeout: float) -> Non
         client = generation.vllm_client
         for scheme in ("http://", "https://"):
             client.session.mount(scheme, BoundedAdapter(client.base_url, request_timeout))
+        name_the_server(client)
     if is_peft_model(generation.model):
         _send_merged_weights(generation)
+
+
+def name_the_server(client: VLLMClient) -> None:
+    """Say which server it was, and what to do, when the connection fails over which the weights are sent."""
+    update = client.update_named_params
+
+    def update_named_params(*args) -> None:
+        try:
+            update(*args)
+        except RuntimeError as error:  # of NCCL
+            raise ConnectionError(
+                f"The vLLM server at {client.base_url} failed while it received the weights ({error}). See its log, {_RESTART}"
+            ) from error
+
+    client.update_named_params = update_named_params
 
 
 def _send_merged_weights(generation: VLLMGeneration) -> None:

@@ -1,5 +1,6 @@
 """Before training with a vLLM server: does it answer, and does it fit?"""
 
+import socket
 import time
 from collections.abc import Callable
 from itertools import zip_longest
@@ -7,28 +8,20 @@ from pathlib import Path
 
 import requests
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset
 from packaging.version import InvalidVersion, Version
 from requests.utils import get_environ_proxies, select_proxy
 from rich.console import Console
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
-from trl import GRPOConfig, is_conversational
+from trl import GRPOConfig
 from trl.import_utils import is_vllm_available
 
 from .client import server_url
+from .prompts import longest_prompt, probe_text
 
 
 # The range that TRL 1.16 is tested with, and the version from which on it sends weights in another way
 OLDEST_VLLM, NEWEST_VLLM = "0.22.0", "0.31.0"
 OTHER_TRANSFER_SINCE = "0.28.0"
-
-_PROBE = "Grüße, 数学! 3,141 + 27.5 = ?\n\n\t<think> naïve \\frac{1}{2} </think> 🙂"
-
-# Added tokens, the newest, that are probed: a trainer that has more than the server has added them last
-_PROBED_TOKENS = 16
-
-# Prompts that are measured for the length of the context
-_MEASURED_PROMPTS = 1000
 
 # Longest time in seconds for one request while the server starts, shortest for one to a server that is healthy, and the
 # time between two progress lines in a log file
@@ -85,6 +78,7 @@ def _check(args: GRPOConfig, model, processing_class, train_dataset, tools) -> N
         raise ImportError(
             "`use_vllm` is on, but vLLM is not installed. Install it with `pip install 'trl-dara[vllm]'`."
         )
+    check_group_port(args.vllm_group_port)
     model_name = model if isinstance(model, str) else model.config._name_or_path
     server = Server(server_url(args), args.vllm_server_timeout, _SERVE.format(model=model_name or "..."))
     server.wait_until_healthy()
@@ -100,6 +94,19 @@ def _check(args: GRPOConfig, model, processing_class, train_dataset, tools) -> N
         card["max_model_len"], longest_prompt(train_dataset, tokenizer, args, tools), args.max_completion_length
     )
     server.check_weight_transfer()
+
+
+def check_group_port(port: int) -> None:
+    """The trainer opens the group that sends the weights; were the port taken, both sides would wait for minutes."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as vLLM does
+        try:
+            listener.bind(("", port))
+        except OSError as error:
+            raise ValueError(
+                f"`vllm_group_port` is {port}, which cannot be opened on this machine ({error.strerror}), perhaps because "
+                "another run uses it. Pass a free port."
+            ) from error
 
 
 class Server:
@@ -162,7 +169,7 @@ class Server:
                 line = f"Waiting for the {self}: {now - started:.0f} of {self.timeout:g} s ({problem})"
                 status.update(line)
                 if not console.is_terminal and now >= next_line:
-                    console.print(line)
+                    console.print(line, soft_wrap=True)
                     next_line += _LINE_EVERY
                 time.sleep(min(1, max(self.deadline - now, 0)))
 
@@ -257,37 +264,3 @@ def _last_part(model: str) -> str:
     if path.parent.name == "snapshots":  # models--{organisation}--{name}/snapshots/{revision}
         return path.parents[1].name.rpartition("--")[2]
     return path.name
-
-
-def probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A text whose tokens differ between tokenizers, with the tokens that were added last."""
-    added = tokenizer.get_added_vocab()
-    return _PROBE + "".join(sorted(added, key=added.get)[-_PROBED_TOKENS:])
-
-
-def longest_prompt(train_dataset, tokenizer: PreTrainedTokenizerBase, args: GRPOConfig, tools) -> int:
-    """
-    Length in tokens of the longest of the first 1,000 prompts; 0 where they cannot be measured beforehand: in a streamed
-    data set, with images, where an environment supplies them, or where only a processor has the chat template.
-    """
-    if not isinstance(train_dataset, Dataset) or "prompt" not in train_dataset.column_names:
-        return 0
-    if {"image", "images"} & set(train_dataset.column_names):
-        return 0
-    rows = train_dataset.select(range(min(_MEASURED_PROMPTS, len(train_dataset))))
-    prompts = rows["prompt"][:]
-    if not is_conversational({"prompt": prompts[0]}):  # whatever other columns hold
-        return max(map(len, tokenizer(prompts)["input_ids"]))
-    if tokenizer.chat_template is None or any(
-        isinstance(message.get("content"), list) for prompt in prompts for message in prompt
-    ):
-        return 0
-    encoded = tokenizer.apply_chat_template(
-        prompts,
-        tools=tools or None,  # as TRL
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=True,
-        **(args.chat_template_kwargs or {}),
-    )
-    return max(map(len, encoded["input_ids"]))
