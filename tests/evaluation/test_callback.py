@@ -207,6 +207,25 @@ def test_success_is_the_upper_end_of_the_bounds_of_all_channels_that_steer(tiny_
     assert JointEvaluationCallback(trainer, {"digest": 5}).success == {"digest": 5}
 
 
+def test_a_penalty_has_no_success_of_its_own(tiny_model, tmp_path):
+    bounds = {"digest": [-10, 10], "has_a": [0, 1]}
+    trainer = build(tiny_model, tmp_path, [digest, has_a], reward_bounds=bounds, reward_weights={"has_a": -1})
+    with pytest.raises(ValueError, match=r"\['has_a'\] have a negative weight: .* Pass `success`"):
+        JointEvaluationCallback(trainer)
+    assert JointEvaluationCallback(trainer, {"digest": 5}).success == {"digest": 5}
+
+
+def test_a_callback_of_another_trainer_is_refused(tiny_model, tmp_path):
+    first, second = (
+        build_trainer(tiny_model, tmp_path, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
+        for _ in range(2)
+    )
+    second.state.global_step = 1
+    second.add_callback(JointEvaluationCallback(first, SUCCESS))
+    with pytest.raises(ValueError, match="made for another trainer"):
+        second.evaluate()
+
+
 @pytest.mark.parametrize(
     ("success", "message"),
     [
@@ -214,6 +233,7 @@ def test_success_is_the_upper_end_of_the_bounds_of_all_channels_that_steer(tiny_
         ({}, "names no channel"),
         ({"has_b": 1.0}, r"names \['has_b'\], but the channels are \['digest', 'has_a'\]"),
         ({"has_a": math.nan}, "'has_a' the reward nan. Pass a finite number"),
+        ({"has_a": "1"}, "'has_a' the reward '1'. Pass a finite number"),
         ({"has_a": 2}, r"'has_a' the reward 2, above the upper end of its `reward_bounds` \(?\[?0, 1"),
     ],
 )

@@ -122,6 +122,12 @@ def test_stable_crossing_refuses(series, message):
         stable_crossing(series, 0.8)
 
 
+@pytest.mark.parametrize("threshold", [80, -0.1, math.nan])
+def test_stable_crossing_refuses_a_threshold_that_no_share_has(threshold):
+    with pytest.raises(ValueError, match=rf"`threshold` is {threshold}, but shares"):
+        stable_crossing([0.9] * 40, threshold)
+
+
 def test_crossings_refuse_windows_without_a_step():
     with pytest.raises(ValueError, match="`window` is 0"):
         first_crossing([0.5], 0.8, window=0)
@@ -159,6 +165,10 @@ def test_intervals_at_the_edge():
     assert bootstrap_interval([0.25]) == (0.25, 0.25)
     assert bootstrap_interval([0.5] * 8) == (0.5, 0.5)
     assert all(map(math.isnan, bootstrap_interval([0.5, math.nan])))
+    assert all(map(math.isnan, bootstrap_interval([0.5, math.inf])))
+    for setting, value in (("confidence", 95), ("confidence", 0), ("num_resamples", 0)):
+        with pytest.raises(ValueError, match=f"`{setting}` is {value}. Pass"):
+            bootstrap_interval([0.5, 0.6], **{setting: value})
     for wrong in ([], [[0.1, 0.2]], 0.5):
         with pytest.raises(ValueError, match="one number per question"):
             bootstrap_interval(wrong)
@@ -188,6 +198,9 @@ def test_no_seed_is_left_out_of_a_comparison():
         compare_seeds({0: 0.5, 1: 0.7}, {0: 0.4})
     with pytest.raises(ValueError, match=r"no value \(`None`\) for the seeds \[1\]"):
         compare_seeds({0: 20, 1: None}, {0: 30, 1: 40})
+    with pytest.raises(ValueError, match=r"`second` is 0 for the seeds \[1\]"):
+        compare_seeds({0: 1.0, 1: 2.0}, {0: 1.0, 1: 0.0}, ratio=True)
+    assert compare_seeds({0: 1.0}, {0: 0.0}).mean == 1
     diverged = compare_seeds({0: 0.5, 1: math.nan}, {0: 0.4, 1: 0.4})
     assert all(map(math.isnan, (diverged.mean, diverged.std, *diverged.interval, diverged.pairs[1])))
     single = compare_seeds({0: 0.5}, {0: 0.25})
@@ -248,3 +261,5 @@ def test_a_method_without_any_run_has_its_row():
 def test_a_seed_that_was_not_planned_is_not_dropped():
     with pytest.raises(ValueError, match=r"'dara' has seeds \[7\]"):
         seed_table({"dara": {0: 0.5, 7: 0.9}}, [0, 1])
+    with pytest.raises(ValueError, match=r"`seeds` is \[0, 0\]. Pass each seed once"):
+        seed_table({"dara": {0: 0.5}}, [0, 0])

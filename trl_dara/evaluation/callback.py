@@ -40,7 +40,7 @@ class JointEvaluationCallback(TrainerCallback):
 
     Raises:
         `ValueError`: If `success` names an unknown channel or a reward that cannot be reached, or if it is not given and a
-        channel has no bounds.
+        channel has no bounds or a negative weight.
 
     Example:
 
@@ -69,6 +69,11 @@ class JointEvaluationCallback(TrainerCallback):
         _check_success(self.success, trainer.channels)
 
     def on_prediction_step(self, args, state, control, eval_dataloader, **kwargs):
+        if args is not self.trainer.args:
+            raise ValueError(
+                "The callback was made for another trainer. Add one that is made for this one: "
+                "`trainer.add_callback(JointEvaluationCallback(trainer))`."
+            )
         # After every batch, over all batches so far: no event comes between the last one and the log of the evaluation
         rewards = torch.cat(self.trainer.evaluation_rewards)  # (N, K)
         if has_length(eval_dataloader.dataset):
@@ -118,6 +123,12 @@ def _upper_ends(channels: "Channels") -> dict[str, float]:
             f"The channels {unbounded} have no `reward_bounds`, so the reward that counts as success is not known. Declare the "
             "bounds, or pass `success`, e.g. `success={" + f"{unbounded[0]!r}: 1.0" + "}`."
         )
+    penalties = [name for name, _ in steering if channels.base_weights[channels.names.index(name)] < 0]
+    if penalties:
+        raise ValueError(
+            f"The channels {penalties} have a negative weight: their highest reward is no success. Pass `success` for the "
+            "other channels; to judge these too, negate reward and weight."
+        )
     return {name: bounds[1] for name, bounds in steering}
 
 
@@ -126,7 +137,7 @@ def _check_success(success: dict[str, float], channels: "Channels") -> None:
         raise ValueError("`success` names no channel. Pass the lowest reward that counts as success for at least one.")
     by_channel(success, channels.names, None, "success")
     for name, threshold in success.items():
-        if not math.isfinite(threshold):
+        if not isinstance(threshold, (int, float)) or not math.isfinite(threshold):
             raise ValueError(f"`success` gives channel '{name}' the reward {threshold!r}. Pass a finite number.")
         bounds = channels.bounds[channels.names.index(name)]
         if bounds is not None and threshold > bounds[1]:

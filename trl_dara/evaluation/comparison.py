@@ -63,6 +63,9 @@ def compare_seeds(
         [`PairedComparison`]
     """
     _check_same_keys(first, second, "seed")
+    zeros = [key for key in second if second[key] == 0]
+    if ratio and zeros:
+        raise ValueError(f"`second` is 0 for the seeds {zeros}, so there is no ratio. Compare by `ratio=False`.")
     pairs = {key: float(first[key] / second[key] if ratio else first[key] - second[key]) for key in sorted(first)}
     values = list(pairs.values())
     interval = bootstrap_interval(values, num_resamples, seed, confidence)

@@ -77,8 +77,10 @@ def stable_crossing(
         [`StableCrossing`]
 
     Raises:
-        `ValueError`: If a step is missing or a value is not a number in [0, 1].
+        `ValueError`: If a step is missing, or a value or the threshold is not a number in [0, 1].
     """
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"`threshold` is {threshold}, but shares lie in [0, 1]. Pass 0.8 for 80 %.")
     if hold < 0:
         raise ValueError(f"`hold` is {hold}. Pass a number of steps, at least 0.")
     values = _steps(series)
@@ -117,7 +119,7 @@ def bootstrap_interval(
 
     Returns:
         `tuple[float, float]`: Lower and upper end. A single value gives an interval without width, which says nothing; NaN
-        among the values gives NaN.
+        or an infinite value gives NaN.
     """
     return macro_interval([values], num_resamples, seed, confidence)
 
@@ -145,7 +147,11 @@ def macro_interval(
     if not samples or any(sample.ndim != 1 or len(sample) == 0 for sample in samples):
         shapes = [sample.shape for sample in samples]
         raise ValueError(f"Cannot resample values of shapes {shapes}. Pass lists with one number per question or run.")
-    if any(np.isnan(sample).any() for sample in samples):
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` is {confidence}. Pass a probability between 0 and 1, e.g. 0.95.")
+    if num_resamples < 1:
+        raise ValueError(f"`num_resamples` is {num_resamples}. Pass an integer of at least 1.")
+    if not all(np.isfinite(sample).all() for sample in samples):
         return math.nan, math.nan
     # scipy wants two values or more: a single one resamples to itself, however often it is there
     samples = [sample if len(sample) > 1 else sample.repeat(2) for sample in samples]

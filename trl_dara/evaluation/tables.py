@@ -23,6 +23,8 @@ def seed_table(results: Mapping[str, Mapping[int, float | None]], seeds: Sequenc
         `std` (divisor n - 1) over the runs that exist, and `runs`, e.g. `"4 of 5"`. A diverged run makes mean and standard
         deviation NaN.
     """
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"`seeds` is {list(seeds)}. Pass each seed once.")
     rows = []
     for method, by_seed in results.items():
         unplanned = sorted(set(by_seed) - set(seeds))
