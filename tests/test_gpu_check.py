@@ -65,6 +65,14 @@ def test_exit_code_is_0_when_all_passed(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_without_a_gpu_nothing_else_is_tried(monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert main(["--device", "cuda"]) == 1
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert check["check"] == "device" and "CUDA" in check["error"]
+
+
+@pytest.mark.slow
 def test_process_that_ends_by_itself_is_a_failure():
     (result,) = run_check(Check("no_kind"), OPTIONS, deadline=time.monotonic() + 100)
     assert result == {"check": "no_kind float32 full", "passed": False, "error": "the process ended with exit code 1"}

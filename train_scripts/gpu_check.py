@@ -6,8 +6,8 @@ Try everything that needs a GPU on a machine with one, in under 8 minutes and wi
 Trains a small model built in code for a few steps with every rule, in bf16 and fp16, all weights and LoRA; compares the
 advantages with those that the CPU finds in float64; times a step against TRL's own trainer; and, where vLLM is installed,
 trains in colocate mode and compares vLLM's log-probabilities with the trainer's. Each of these checks runs in a process of
-its own, and a failing one does not stop the others. One JSON goes to the standard output, the progress to the standard
-error; the exit code is 1 if a check failed. `--device cpu` tries the script itself, in float32.
+its own, and a failing one does not stop the others, unless there is no GPU. One JSON goes to the standard output, the
+progress to the standard error; the exit code is 1 if a check failed. `--device cpu` tries the script itself, in float32.
 """
 
 import argparse
@@ -178,6 +178,8 @@ def main(argv: list[str] | None = None) -> int:
             for result in run_check(check, options, deadline=started + TIME_LIMIT):
                 results.append(result)
                 _report(result)
+            if not results[0]["passed"]:  # there is no such device
+                break
     except KeyboardInterrupt:
         results.append({"check": str(check), "passed": False, "error": "stopped, with all that were to follow"})
     report = {
