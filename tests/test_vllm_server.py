@@ -249,7 +249,7 @@ def test_server_that_is_no_vllm_server(version):
 @pytest.mark.parametrize("path", ["/tokenize", "/server_info"])
 def test_endpoint_that_fails(tiny_model, path):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    checks = {"/tokenize": lambda s: s.check_tokenizer(tokenizer), "/server_info": lambda s: s.check_weight_transfer()}
+    checks = {"/tokenize": lambda s: s.check_tokenizer(tokenizer), "/server_info": lambda s: s.check_flags(1.0)}
     with http_server({path: (500, "out of memory")}) as url:
         with pytest.raises(ValueError, match=f"{url} answers {path} with 500: 'out of memory'"):
             checks[path](check(url))
@@ -315,16 +315,25 @@ def test_context_holds_prompt_and_completion():
         server.check_context(context=512, prompt=449, completion=64)
 
 
-def test_weight_transfer_is_on():
-    def info(config):
-        return {"/server_info": (200, {"vllm_config": {"weight_transfer_config": config}})}
+def server_info(engine: dict | None = None, logprobs_mode: str = "processed_logprobs") -> dict:
+    config = {"weight_transfer_config": engine, "model_config": {"logprobs_mode": logprobs_mode}}
+    return {"/server_info": (200, {"vllm_config": config})}
 
-    with http_server(info({"backend": "nccl"})) as url:
-        check(url).check_weight_transfer()
-    with http_server(info(None)) as url, pytest.raises(ValueError, match="--weight-transfer-config"):
-        check(url).check_weight_transfer()
+
+def test_weight_transfer_is_on():
+    with http_server(server_info({"backend": "nccl"})) as url:
+        check(url).check_flags(temperature=0.7)
+    with http_server(server_info(None)) as url, pytest.raises(ValueError, match="--weight-transfer-config"):
+        check(url).check_flags(temperature=1.0)
     with http_server({}) as url, pytest.raises(ValueError, match="VLLM_SERVER_DEV_MODE=1"):
-        check(url).check_weight_transfer()
+        check(url).check_flags(temperature=1.0)
+
+
+def test_log_probabilities_are_those_of_the_temperature():
+    with http_server(server_info({"backend": "nccl"}, "raw_logprobs")) as url:
+        check(url).check_flags(temperature=1.0)  # where both are the same
+        with pytest.raises(ValueError, match="0.7 .*'raw_logprobs'.*`--logprobs-mode processed_logprobs`"):
+            check(url).check_flags(temperature=0.7)
 
 
 def config(tmp_path, **given) -> MultiRewardGRPOConfig:

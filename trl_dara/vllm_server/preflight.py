@@ -93,7 +93,7 @@ def _check(args: GRPOConfig, model, processing_class, train_dataset, tools) -> N
     server.check_context(
         card["max_model_len"], longest_prompt(train_dataset, tokenizer, args, tools), args.max_completion_length
     )
-    server.check_weight_transfer()
+    server.check_flags(args.temperature)
 
 
 def check_group_port(port: int) -> None:
@@ -244,17 +244,26 @@ class Server:
                 f"{needed}`, lower `max_completion_length`, or leave out long prompts."
             )
 
-    def check_weight_transfer(self) -> None:
+    def check_flags(self, temperature: float) -> None:
+        """Was it started to take new weights, and to report log-probabilities that compare with the trainer's?"""
         answer = self._request("GET", "/server_info", params={"config_format": "json"})
         if answer.status_code == 404:
             raise ValueError(
                 f"The {self} takes no new weights: its development endpoints are off. Restart it with `{self.command}`, "
                 "or set `VLLM_SERVER_DEV_MODE=1` in its environment."
             )
-        if self._content("/server_info", answer)["vllm_config"]["weight_transfer_config"] is None:
+        config = self._content("/server_info", answer)["vllm_config"]
+        if config["weight_transfer_config"] is None:
             raise ValueError(
                 f"The {self} takes no new weights: it has no weight-transfer engine. Restart it with `{self.command}`, or "
                 """add `--weight-transfer-config '{"backend": "nccl"}'`."""
+            )
+        mode = config["model_config"]["logprobs_mode"]
+        if temperature != 1 and mode != "processed_logprobs":
+            raise ValueError(
+                f"The {self} reports log-probabilities without the `temperature` of {temperature:g} ({mode!r}), and the "
+                f"importance sampling ratios would be wrong. Restart it with `{self.command}`, or add "
+                "`--logprobs-mode processed_logprobs`."
             )
 
 
