@@ -199,6 +199,8 @@ def test_a_program_that_is_no_interpreter_is_named(tmp_path, capsys):
     )  # in one line
 
 
-def test_nothing_to_aggregate(tmp_path, capsys):
-    assert main(["eval", "bfcl", "--stage", "aggregate", "--output_dir", str(tmp_path)]) == 1
-    assert "These categories are incomplete: live_simple (0 of 258)" in capsys.readouterr().out
+@pytest.mark.parametrize("options", [[], ["--partial"]])
+def test_nothing_to_aggregate(options, tmp_path, capsys):
+    assert main(["eval", "bfcl", "--stage", "aggregate", "--output_dir", str(tmp_path), *options]) == 1
+    assert "There are no scores." in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())

@@ -30,13 +30,15 @@ def aggregate(scores: Mapping[str, list[dict]], partial: bool = False) -> dict:
         between 0 and 1; a category also has its number of `cases`.
 
     Raises:
-        `ValueError`: when cases are missing, unless `partial`, or occur twice.
+        `ValueError`: when cases are missing, unless `partial`, or all of them, or when some occur twice.
     """
     unknown = sorted(set(scores) - set(CASES))
     if unknown:
         raise ValueError(
             f"`scores` has the categories {unknown}, which are not evaluated here. Pass some of {list(CASES)}."
         )
+    if not any(scores.values()):
+        raise ValueError("There are no scores. Score the answers first, or pass the folder that has them.")
     counts = {category: len({score["id"] for score in scores.get(category, [])}) for category in CASES}
     for category, records in scores.items():
         if len(records) != counts[category]:

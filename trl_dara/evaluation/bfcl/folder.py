@@ -111,7 +111,7 @@ def summarize(folder: Path, partial: bool = False) -> dict:
         `dict`: `settings` of the answers, and what [`aggregate`] gives.
 
     Raises:
-        `ValueError`: when cases are missing, unless `partial`.
+        `ValueError`: when cases are missing, unless `partial`, or all of them.
     """
     scores = {category: _current_scores(folder, category) for category in CASES}
     result = aggregate(scores, partial)
