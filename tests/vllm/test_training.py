@@ -21,9 +21,14 @@ def server_runs(server, train):
     return train(
         [
             {"name": "full", "settings": server_settings(server)},
-            {"name": "lora", "lora": True, "settings": server_settings(server)},
+            {"name": "lora", "lora": {}, "settings": server_settings(server)},
+            {
+                "name": "dora",
+                "lora": {"use_dora": True, "modules_to_save": ["norm"]},
+                "settings": server_settings(server),
+            },
             {"name": "refill", "settings": server_settings(server, group_filter="has_a")},
-            {"name": "lora_of_trl", "lora": True, "plain_trl": True, "settings": server_settings(server)},
+            {"name": "lora_of_trl", "lora": {}, "plain_trl": True, "settings": server_settings(server)},
         ]
     )
 
@@ -42,10 +47,10 @@ def two_processes(server, train):
 @pytest.fixture(scope="module")
 def colocate_runs(train):
     settings = {"vllm_mode": "colocate"}
-    return train([{"name": "full", "settings": settings}, {"name": "lora", "lora": True, "settings": settings}])
+    return train([{"name": "full", "settings": settings}, {"name": "lora", "lora": {}, "settings": settings}])
 
 
-@pytest.mark.parametrize("name", ["full", "lora"])
+@pytest.mark.parametrize("name", ["full", "lora", "dora"])
 def test_server(server_runs, name):
     (record,) = server_runs[name]
     check_sampling(record)

@@ -4,8 +4,8 @@ Child script: trains the tiny model with vLLM, case by case, and writes what eac
     python -m tests.vllm.train MODEL FOLDER
 
 `FOLDER/cases.json` lists the cases: a `name`, the `settings` that differ from those of the other tests of the trainer, and
-optionally `lora`; `plain_trl`, which trains with TRL's own trainer; `resume_from`, a checkpoint; `disturbance`, see
-[`disturb`]; `refused`, when the trainer is expected to refuse the server.
+optionally `lora`, more arguments of the adapter; `plain_trl`, which trains with TRL's own trainer; `resume_from`, a
+checkpoint; `disturbance`, see [`disturb`]; `refused`, when the trainer is expected to refuse the server.
 """
 
 import argparse
@@ -28,12 +28,10 @@ from .servers import CONTEXT
 
 
 # Merged from the start, the adapter changes the weights
-LORA = LoraConfig(
-    r=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
-)
+LORA = dict(r=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
 
 
-def build_trainer(model: str, folder: Path, lora: bool, plain_trl: bool, settings: dict) -> GRPOTrainer:
+def build_trainer(model: str, folder: Path, lora: dict | None, plain_trl: bool, settings: dict) -> GRPOTrainer:
     given = dict(
         max_steps=3, max_grad_norm=100.0, use_vllm=True, vllm_max_model_length=CONTEXT, calibration_window=None
     )
@@ -41,7 +39,8 @@ def build_trainer(model: str, folder: Path, lora: bool, plain_trl: bool, setting
         given["trainer"] = GRPOTrainer
     else:
         given["aggregation"] = "dara_asym"
-    return build(model, folder, [digest, has_a], peft_config=LORA if lora else None, **{**given, **settings})
+    adapter = None if lora is None else LoraConfig(**LORA, **lora)
+    return build(model, folder, [digest, has_a], peft_config=adapter, **{**given, **settings})
 
 
 def disturb(trainer: GRPOTrainer, moment: str, step: int, process_group: int, signal_name: str) -> None:
@@ -94,7 +93,7 @@ def run(
     model: str,
     folder: Path,
     settings: dict,
-    lora: bool = False,
+    lora: dict | None = None,
     plain_trl: bool = False,
     resume_from: str | None = None,
     disturbance: dict | None = None,
@@ -113,7 +112,7 @@ def run(
 
 def refuse(model: str, folder: Path, settings: dict) -> None:
     with pytest.raises(Exception) as caught:
-        build_trainer(model, folder, False, False, settings)
+        build_trainer(model, folder, None, False, settings)
     write({"error": str(caught.value)}, folder)
 
 
