@@ -29,6 +29,7 @@ from .trainer.support import digest, has_a, prompts, scripted, settings
 
 
 OVERRIDDEN = {
+    "evaluation_loop",
     "__init__",
     "_calculate_rewards",
     "_generate_and_score_completions",
