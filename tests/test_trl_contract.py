@@ -29,7 +29,6 @@ from .trainer.support import digest, has_a, prompts, scripted, settings
 
 
 OVERRIDDEN = {
-    "evaluation_loop",
     "__init__",
     "_calculate_rewards",
     "_generate_and_score_completions",
@@ -39,6 +38,7 @@ OVERRIDDEN = {
     "_save_checkpoint",
     "_tag_names",
     "create_model_card",
+    "evaluation_loop",
     "log",
 }
 
