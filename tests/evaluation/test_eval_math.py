@@ -49,14 +49,15 @@ def options(model: str, output_dir: Path, data: dict[str, Path], **more) -> list
 
 
 def test_everything_at_once_and_again(tiny_model, tmp_path, data, capsys):
-    argv = ["eval", "math", *options(tiny_model, tmp_path / "out", data, batch_size=4)]
+    folder = tmp_path / "out[bold]"  # no markup
+    argv = ["eval", "math", *options(tiny_model, folder, data, batch_size=4)]
     assert main(argv) == 0
     output = capsys.readouterr().out
     assert "math500: samples: 4 of 4" in output and "aime24: samples: 6 of 6" in output
     assert "macro mean of 2" in output and "partial" in output  # of five
     assert "NumEq" in output  # the grader is named
+    assert f"Summary: {folder}/numeq/summary.json" in output
 
-    folder = tmp_path / "out"
     summary = json.loads((folder / "numeq" / "summary.json").read_text())
     assert "NumEq" in summary["grader"]
     assert summary["settings"]["model"] == tiny_model and summary["settings"]["sampling"]["n"] == 2

@@ -153,4 +153,5 @@ def train_and_report(runs: list, output_dir: Path, console: Console) -> None:
     histories = {run.name: run.history(output_dir) for run in runs}
     console.print(summary_table(runs, histories))
     save_figure(runs, histories, output_dir / "demo.png")
-    console.print(f"Figure: {output_dir / 'demo.png'}   Logs: {output_dir}/*.jsonl", soft_wrap=True)
+    files = f"Figure: {output_dir / 'demo.png'}   Logs: {output_dir}/*.jsonl"
+    console.print(files, markup=False, soft_wrap=True)

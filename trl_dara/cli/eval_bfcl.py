@@ -193,7 +193,8 @@ def aggregate(arguments: BFCLArguments, folder: Path, console: Console) -> None:
     """
     summary = summarize(folder, arguments.partial)
     console.print(_table(summary))
-    console.print(f"Summary: {folder / 'summary.json'}   Cases: {folder / 'cases.csv'}", soft_wrap=True)
+    files = f"Summary: {folder / 'summary.json'}   Cases: {folder / 'cases.csv'}"
+    console.print(files, markup=False, soft_wrap=True)
 
 
 def _table(summary: dict) -> Table:

@@ -250,7 +250,8 @@ def aggregate(arguments: MathArguments, folder: Path, console: Console) -> None:
     }
     replace_file(of_grader / "summary.json", json.dumps(summary, indent=2) + "\n")
     console.print(summary_table(summary))
-    console.print(f"Summary: {of_grader / 'summary.json'}   Questions: {of_grader}/*.csv", soft_wrap=True)
+    files = f"Summary: {of_grader / 'summary.json'}   Questions: {of_grader}/*.csv"
+    console.print(files, markup=False, soft_wrap=True)
 
 
 def _count(questions: list[dict], samples_file: Path) -> int:
