@@ -40,8 +40,9 @@ def check_vllm_server(
 ) -> None:
     """
     Check that the vLLM server of `args` can be trained with, before TRL connects to it: reachable and healthy, of a
-    version that TRL supports, with this model, this tokenizer, a context for prompt plus completion, and the endpoints
-    that take new weights. The main process asks; a failure is raised on every process.
+    version that TRL supports and that fits the trainer's, with this model, this tokenizer, a context for prompt plus
+    completion, the endpoints that take new weights, and log-probabilities at the trainer's temperature; and the port for
+    the weights is free. The main process asks; a failure is raised on every process.
 
     Args:
         args ([`~trl.GRPOConfig`]):
