@@ -22,6 +22,9 @@ from tests.markdown import PAGES, README, ROOT, code_blocks, commands, inline_co
 from tests.trainer.support import PROMPTS, build, has_a, has_q, prompts, scripted
 from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, compute_advantages, rewards
 from trl_dara.cli import replay
+from trl_dara.cli.eval_bfcl import BFCLArguments
+from trl_dara.cli.eval_math import MathArguments
+from trl_dara.cli.generation import GenerationArguments
 from trl_dara.cli.options import REMOVED
 from trl_dara.evaluation.callback import JointEvaluationCallback
 from trl_dara.live_view import ChannelView
@@ -123,6 +126,7 @@ NO_NAMES = {
     ],
     "which_rule.md": ["1 + (w - 1)(1 - p)"],
     "gdpo_elsewhere.md": ["std + eps", "sqrt(var + 1e-8)"],
+    "evaluation.md": ["transformers", "vllm", "vllm_server", "score", "aggregate", "cases.csv"],
 }
 OF_OTHER_PROJECTS = [
     *["apply_gdpo", "adv_estimator: gdpo", "algorithm.adv_estimator=gdpo", "adv_estimator.name: gdpo", "rl: gdpo"],
@@ -165,11 +169,14 @@ def test_names_exist(page, metrics):
     }
     known |= {name for rule in AGGREGATIONS.values() for name in inspect.signature(rule).parameters}
     known |= set(vars(GRPOTrainer)) | set(trl_dara.__all__) | set(rewards.__all__) | {"JointEvaluationCallback"}
-    known |= {field for kind in (MultiRewardGRPOConfig, ModelConfig) for field in kind.__dataclass_fields__}
+    kinds = (MultiRewardGRPOConfig, ModelConfig, MathArguments, BFCLArguments, GenerationArguments)
+    known |= {field for kind in kinds for field in kind.__dataclass_fields__}
     unknown = []
     for code in set(inline_code(PAGES[page])) - known:
         metric = re.sub(r"channels/\w+/", "channels/{name}/", code)
         option, value = re.fullmatch(r"(\w*)(?:: |=)?(.*)", code).groups()
+        if code.startswith("--") and set(re.findall(r"--(\w+)", code)) <= known:
+            continue
         if code.startswith(("trl-dara ", "make ")) or metric in metrics or fnmatch.filter(AGGREGATIONS, code):
             continue
         if option == "aggregation_kwargs" and set(yaml.safe_load(value)) <= known:
@@ -228,24 +235,37 @@ def test_commands_are_taken_by_their_parsers(command, tmp_path, monkeypatch):
     parse(command)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_python_blocks_run(page):
-    for block in code_blocks(PAGES[page], "python"):
-        names = {}
-        exec(block, names)
-        if "by_token" in names:
-            assert names["by_completion"][4:].tolist() == [0.0] * 4
-            torch.testing.assert_close(names["by_token"][4:], torch.full((4,), -0.418), rtol=0, atol=5e-4)
+def test_the_python_blocks_are_those_that_are_executed_here():
+    assert {page for page in PAGES if code_blocks(PAGES[page], "python")} == {"gdpo_elsewhere.md", "evaluation.md"}
+
+
+def test_token_normalisation_moves_a_group_without_a_signal():
+    (block,) = code_blocks(PAGES["gdpo_elsewhere.md"], "python")
+    names = {}
+    exec(block, names)
+    assert names["by_completion"][4:].tolist() == [0.0] * 4
+    torch.testing.assert_close(names["by_token"][4:], torch.full((4,), -0.418), rtol=0, atol=5e-4)
+
+
+def test_statistics_of_a_curve():
+    (block,) = code_blocks(PAGES["evaluation.md"], "python")
+    names = {"format_rewards": [0.0] * 20 + [1.0] * 40, "accuracy_per_question": [0.0, 1.0] * 50}
+    *calls, interval = [line for line in block.splitlines() if line.startswith(("stable", "first", "boot"))]
+    exec(block, names)
+    low, high = eval(interval, names)
+    assert 0.3 < low < 0.5 < high < 0.7
+    assert eval(calls[1], names) == 21
 
 
 def test_numbers_on_the_page_of_rules_are_those_of_the_results():
-    results = (ROOT / "train_scripts/benchmark/results/small_batches.md").read_text() + README
-    rows = [row for row in PAGES["which_rule.md"].splitlines() if re.match(r"\| (\d|`\w+` \| \d)", row)]
-    assert len(rows) > 10
-    for row in rows:
-        assert row in results, row
-    measured = re.findall(r"\d+\.\d+ (?:ms|%)", PAGES["which_rule.md"])
-    assert measured and all(number in README for number in measured)
+    page, results = PAGES["which_rule.md"], ROOT / "train_scripts/benchmark/results/small_batches.md"
+    table, _ = results.read_text().split("\n\n", 1)
+    assert table in page
+    rows = [row for row in page.splitlines() if re.match(r"\| `\w+` \| \d", row)]
+    assert len(rows) == 3 and all(row in README for row in rows)
+    seeds = page[page.index("Over seeds 0, 1 and 2") :].split("(")[0]
+    measured = re.findall(r"\d+\.\d+ (?:ms|%)", page) + re.findall(r"\d\d\.\d|0\.\d\d\d", seeds)
+    assert len(measured) == 7 and all(number in README for number in measured)
 
 
 def test_rounding_error_of_a_constant_reward_is_as_large_as_the_page_says():

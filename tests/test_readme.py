@@ -29,7 +29,6 @@ EXECUTED = [
     "result.density",
     "JointEvaluationCallback",
     "in_worker_process",
-    "stable_crossing(",
 ]
 
 
@@ -192,17 +191,6 @@ def test_a_reward_for_a_worker_process():
     assert find_worker(names["accuracy"]) is not None
 
 
-def test_statistics_of_a_curve():
-    names = {"format_rewards": [0.0] * 20 + [1.0] * 40, "accuracy_per_question": [0.0, 1.0] * 50}
-    *calls, interval = [
-        line for line in block_with("stable_crossing(").splitlines() if line.startswith(("stable", "first", "boot"))
-    ]
-    exec(block_with("stable_crossing("), names)
-    low, high = eval(interval, names)
-    assert 0.3 < low < 0.5 < high < 0.7
-    assert eval(calls[1], names) == 21
-
-
 def test_recipe_names_options_that_exist():
     (recipe,) = [yaml.safe_load(block) for block in code_blocks(README, "yaml")]
     options = set(MultiRewardGRPOConfig.__dataclass_fields__) | {"model_name_or_path", "datasets", "reward_funcs"}
@@ -240,9 +228,3 @@ def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"make ([a-z][\w-]*)", README)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-
-
-def test_table_of_small_batches_is_that_of_the_results_file():
-    results = ROOT / "train_scripts" / "benchmark" / "results" / "small_batches.md"
-    table, _ = results.read_text().split("\n\n", 1)
-    assert table in README
