@@ -5,6 +5,7 @@ import math
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from transformers import TrainerCallback
 
 
@@ -124,7 +125,7 @@ def view_table(step: int, values: dict[str, dict[str, float]], verdicts: dict[st
         table.add_column(column, justify="right")
     table.add_column("verdict")
     for name, numbers in values.items():
-        table.add_row(name, *map(_number, numbers.values()), verdicts[name])
+        table.add_row(Text(name), *map(_number, numbers.values()), verdicts[name])
     return table
 
 

@@ -117,3 +117,11 @@ def test_reward_whose_mean_alone_stays_the_same_is_not_constant():
 def test_evaluations_and_summaries_print_nothing():
     view = ChannelView(["a"])
     assert verdicts(view, {"eval_rewards/a/mean": 1.0, "eval_channels/a/coverage": 1.0}, {"train_runtime": 1.0}) == []
+
+
+def test_names_are_shown_as_they_are():
+    view = ChannelView(["length[short]"])
+    view.console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    view.on_train_begin(None, Control(), None)
+    view.on_log(None, Control(), None, logs=logs_of(**{"length[short]": (0.5, 1.0, 1.0)}))
+    assert "length[short]" in view.console.file.getvalue()
