@@ -1,6 +1,7 @@
 """What is read from tables, and what is said about tables that are damaged."""
 
 import json
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,20 @@ def test_any_table_with_a_prompt_and_one_column_per_reward(tmp_path, suffix):
     assert recording.notes[0].startswith("Taken as rewards, being numeric: accuracy, format.")
     assert recording.notes[1] == "Groups of 4 completions: consecutive rows with the same prompt."
     assert recording.left_out == []
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_columns_of_a_csv_file_are_separated_by_what_its_header_has(tmp_path, separator):
+    rows = pd.DataFrame({"prompt": ["a, b"] * 4 + ["c"] * 4, **REWARDS})
+    rows.to_csv(tmp_path / "t.csv", sep=separator, index=False, encoding="utf-8-sig")
+    assert read(tmp_path / "t.csv").channels == ["accuracy", "format"]
+
+
+def test_decimal_numbers_of_a_database_are_rewards(tmp_path):
+    rewards = {name: [Decimal(str(value)) for value in values] for name, values in REWARDS.items()}
+    recording = read(write(tmp_path / "t.parquet", {"prompt": ["a"] * 4 + ["b"] * 4, **rewards}))
+    assert recording.channels == ["accuracy", "format"]
+    assert recording.batches[0].rewards[..., 0].flatten().tolist() == REWARDS["accuracy"]
 
 
 def test_conversations_are_told_apart(tmp_path):
@@ -204,6 +219,12 @@ def test_rewards_that_are_not_numbers_are_not_scored(tmp_path):
     assert "accuracy: 4 of 8 completions are not scored." in recording.notes
 
 
+def test_rewards_beyond_float32_are_not_scored(tmp_path):
+    recording = read(write_run(tmp_path, [trl_table(1, {"a": [1e300, 1.0, -1e39, 0.0]}, 4)]))
+    assert recording.batches[0].rewards.isnan().flatten().tolist() == [True, False, True, False]
+    assert "a: 2 infinite rewards count as not scored." in recording.notes
+
+
 def test_a_reward_that_scored_nothing_at_one_step_is_still_a_channel(tmp_path):
     silent = {"accuracy": [None] * 8, "format": REWARDS["format"]}
     recording = read(write_run(tmp_path, [trl_table(1, silent, 4), trl_table(2, REWARDS, 4)]))
@@ -226,6 +247,7 @@ def test_groups_of_another_size_are_left_out_and_counted(tmp_path):
         ("nowhere", "does not exist"),
         ("empty", "holds no tables.*log_completions"),
         ("notes.txt", "is no table of completions"),
+        ("x" * 300, "cannot be read: File name too long"),
     ],
 )
 def test_paths_that_are_no_tables(tmp_path, name, message):

@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
+import pyarrow
 import pyarrow.parquet
 
 
@@ -30,12 +31,16 @@ def find_runs(paths: list[str]) -> dict[str, list[Path]]:
         `dict[str, list[Path]]`: the files of each run, by a name that tells the runs apart.
 
     Raises:
-        `ValueError`: for a path that does not exist, a folder without tables, or a file of another kind.
+        `ValueError`: for a path that does not exist or cannot be read, a folder without tables, or a file of another kind.
     """
     files_of = defaultdict(list)
     for path in map(Path, paths):
-        found = _tables_below(path) if path.is_dir() else [path]
-        if not path.exists():
+        try:
+            found = _tables_below(path) if path.is_dir() else [path]
+            exists = path.exists()
+        except OSError as error:
+            raise ValueError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+        if not exists:
             raise ValueError(
                 f"{str(path)!r} does not exist. Pass a table of completions, or a folder that holds some."
             )
@@ -60,7 +65,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
     Args:
         path (`Path`):
-            A parquet, CSV or JSON lines file.
+            A parquet, CSV (with commas, semicolons or tabs) or JSON lines file.
 
     Returns:
         `pd.DataFrame` with at least one row.
@@ -70,9 +75,9 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     try:
         if path.suffix == ".parquet":
-            table = pyarrow.parquet.read_table(path).to_pandas(ignore_metadata=True)
+            table = _parquet_table(path).to_pandas(ignore_metadata=True)
         elif path.suffix == ".csv":
-            table = pd.read_csv(path)
+            table = pd.read_csv(path, sep=_separator(path))
         else:  # texts stay texts, whatever they look like
             table = pd.read_json(path, lines=True, dtype=False, convert_dates=False)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
@@ -85,6 +90,22 @@ def read_table(path: Path) -> pd.DataFrame:
     if not table.columns.is_unique:
         raise ValueError(f"has columns of one name: {sorted(table.columns[table.columns.duplicated()])}")
     return table
+
+
+def _parquet_table(path: Path) -> pyarrow.Table:
+    """The table, with decimal numbers, as databases write them, as floating-point ones."""
+    table = pyarrow.parquet.read_table(path)
+    for index, field in enumerate(table.schema):
+        if pyarrow.types.is_decimal(field.type):
+            table = table.set_column(index, field.name, table.column(index).cast(pyarrow.float64()))
+    return table
+
+
+def _separator(path: Path) -> str:
+    """What separates the columns of a CSV file: the comma, or what its first line has more of."""
+    with open(path, encoding="utf-8-sig") as file:
+        header = file.readline()
+    return max(",;\t", key=header.count)
 
 
 def _tables_below(folder: Path) -> list[Path]:

@@ -160,8 +160,11 @@ def _one_table(
 
 
 def _drop_infinite(table: pd.DataFrame, channels: list[str], notes: list[str]) -> pd.DataFrame:
-    """Infinite rewards count as not scored, as everywhere in this library; say how many rewards are not scored."""
-    infinite = np.isinf(table[channels])
+    """
+    Infinite rewards count as not scored, as everywhere in this library, and so do those that are infinite in float32; say
+    how many rewards are not scored.
+    """
+    infinite = table[channels].abs() > np.finfo(np.float32).max
     table[channels] = table[channels].mask(infinite)
     for channel in channels:
         if count := int(infinite[channel].sum()):
