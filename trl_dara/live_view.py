@@ -8,14 +8,16 @@ from rich.table import Table
 from rich.text import Text
 from transformers import TrainerCallback
 
+from .report.verdicts import SMALL, fair_shares
+
 
 logger = logging.getLogger(__name__)
 
 # A reward may well be silent in the first steps; after these it deserves a look
 PATIENCE = 10
 
-# A channel with less than this part of an equal share is called starved
-STARVED = 0.5
+# In fewer columns a table has no room for its numbers
+NARROW = 70
 
 
 class ChannelView(TrainerCallback):
@@ -27,10 +29,14 @@ class ChannelView(TrainerCallback):
     Args:
         channel_names (`list[str]`):
             Names of the channels, in order.
+        reward_weights (`list[float]`, *optional*):
+            The user's weights in the same order, 1 by default. A channel with less than half of the share that they give
+            it is called starved, one with weight 0 a monitor. For a channel with a schedule, the logged weight counts.
     """
 
-    def __init__(self, channel_names: list[str]):
+    def __init__(self, channel_names: list[str], reward_weights: list[float] | None = None):
         self.channel_names = channel_names
+        self.reward_weights = dict(zip(channel_names, reward_weights or [1.0] * len(channel_names), strict=True))
         self.console = Console()
         self.constants: dict[str, float | None] = {}  # reward of each channel as long as it never differed, else None
         self.first_step = 1
@@ -45,11 +51,16 @@ class ChannelView(TrainerCallback):
         if not state.is_world_process_zero or not logged:  # evaluations, and the summary after the last step
             return
         values = {name: channel_values(name, logs) for name in logged}
+        weights = {name: logs.get(f"channels/{name}/reward_weight", self.reward_weights[name]) for name in logged}
         for name in logged:
             varies = (logs[f"rewards/{name}/std"] or 0) > 1e-6 * abs(values[name]["mean"])
-            self._note_constant(name, values[name]["mean"], varies, state.global_step)
-        verdicts = {name: self._verdict(name, values[name], len(logged)) for name in logged}
-        if self.console.is_terminal:
+            self._note_constant(name, values[name]["mean"], varies, state.global_step, steers=weights[name] != 0)
+        fair = fair_shares(list(weights.values()), [True] * len(logged))
+        verdicts = {
+            name: self._verdict(name, values[name], weights[name], share)
+            for name, share in zip(logged, fair, strict=True)
+        }
+        if self.console.is_terminal and self.console.width >= NARROW:
             self.console.print(view_table(state.global_step, values, verdicts))
             return
         for name in logged:
@@ -58,13 +69,13 @@ class ChannelView(TrainerCallback):
                 f"step {state.global_step}  {name}: {numbers}; {verdicts[name]}", markup=False, soft_wrap=True
             )
 
-    def _note_constant(self, name: str, reward: float, varies: bool, step: int) -> None:
+    def _note_constant(self, name: str, reward: float, varies: bool, step: int, steers: bool) -> None:
         if math.isnan(reward):
             return
         first = self.constants.setdefault(name, reward)
         if first is None or varies or not math.isclose(first, reward, rel_tol=1e-6):
             self.constants[name] = None
-        elif step - self.first_step + 1 >= PATIENCE and name not in self.warned:
+        elif steers and step - self.first_step + 1 >= PATIENCE and name not in self.warned:
             self.warned.add(name)
             logger.warning(
                 f"Channel '{name}' has been {reward:g} for every completion since step {self.first_step}: nothing is learned "
@@ -72,16 +83,16 @@ class ChannelView(TrainerCallback):
                 "if it is right, the model needs examples first (supervised fine-tuning, a prompt that shows the format)."
             )
 
-    def _verdict(self, name: str, values: dict[str, float], num_channels: int) -> str:
+    def _verdict(self, name: str, values: dict[str, float], weight: float, fair_share: float) -> str:
         if math.isnan(values["mean"]):
             return "not scored"
         if (constant := self.constants.get(name)) is not None:
             return f"always {constant:g} since step {self.first_step}"
         if values["density"] == 0:
             return "silent: equal within every group"
-        if values["share"] < STARVED / num_channels:
-            return "starved"
-        return "active"
+        if weight == 0:
+            return "monitor"
+        return "starved" if values["share"] < SMALL * fair_share else "active"
 
 
 def channel_values(name: str, logs: dict[str, float]) -> dict[str, float]:
@@ -120,9 +131,9 @@ def view_table(step: int, values: dict[str, dict[str, float]], verdicts: dict[st
         `Table`
     """
     table = Table(title=f"step {step}", title_justify="left")
-    table.add_column("channel")
+    table.add_column("channel", overflow="fold")
     for column in next(iter(values.values())):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict")
     for name, numbers in values.items():
         table.add_row(Text(name), *map(_number, numbers.values()), verdicts[name])

@@ -136,7 +136,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):
         if self.use_vllm and self.vllm_mode == "server":
             adapt_vllm_server(self.vllm_generation, settings.vllm_request_timeout)
         self._monitor_sampling = SamplingMonitor()
-        self.add_callback(ChannelView(self.channels.names))
+        self.add_callback(ChannelView(self.channels.names, self.channels.base_weights.tolist()))
         self._logs_by_mode = {"train": self._logs, "eval": empty_rows(args.generation_batch_size)}
         if self.accelerator.is_main_process:
             validation.announce(args, self.rule_name, rule, size, self.channels)

@@ -6,7 +6,7 @@ import logging
 import pytest
 from rich.console import Console
 
-from trl_dara.live_view import PATIENCE, ChannelView
+from trl_dara.live_view import NARROW, PATIENCE, ChannelView
 
 from .support import build, digest, has_a
 
@@ -93,6 +93,27 @@ def verdicts(view: ChannelView, *steps: dict[str, float]) -> list[str]:
 def test_verdicts(mean, density, share, verdict):
     view = ChannelView(["a", "b"])
     assert verdicts(view, logs_of(a=(mean, density, share), b=(0.5, 1.0, 1 - share))) == [verdict, "active"]
+
+
+def test_the_user_s_weights_say_what_a_fair_share_is():
+    light = logs_of(a=(0.1, 0.5, 0.05), b=(0.5, 1.0, 0.95))
+    assert verdicts(ChannelView(["a", "b"], [0.1, -1.0]), light) == ["active", "active"]  # a fair share is 1/11
+    assert verdicts(ChannelView(["a", "b"], [1.0, 1.0]), light | {"channels/a/reward_weight": 0.1})[0] == "active"
+    assert verdicts(ChannelView(["a", "b"], [0.0, 1.0]), light)[0] == "monitor"
+
+
+def test_constant_monitor_is_no_reason_to_warn():
+    view = ChannelView(["a", "b"], [0.0, 1.0])
+    steps = [logs_of(a=(0.0, 0.0, 0.0), b=(0.0, 0.0, 0.0))] * PATIENCE
+    assert verdicts(view, *steps)[0] == "always 0 since step 1" and view.warned == {"b"}
+
+
+def test_narrow_terminal_gets_lines():
+    view = ChannelView(["length"])
+    view.console = Console(file=io.StringIO(), force_terminal=True, width=NARROW - 1, color_system=None)
+    view.on_train_begin(None, Control(), None)
+    view.on_log(None, Control(), None, logs=logs_of(length=(0.5, 1.0, 1.0)))
+    assert view.console.file.getvalue() == "step 0  length: mean 0.5, density 1, weight 1, share 1; active\n"
 
 
 def test_channel_that_fell_silent_was_not_always_constant():
