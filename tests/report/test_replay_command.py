@@ -36,6 +36,16 @@ def test_terminal_json_and_page(tmp_path, capsys):
         assert channel["sentence"] in page.read_text()
 
 
+def test_many_channels_fit_a_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    rewards = {f"reward_number_{index}": np.random.default_rng(index).random(16) for index in range(16)}
+    assert main(["replay", str(write_run(tmp_path, [trl_table(0, rewards, 4)]))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    of_gdpo = [line for line in lines if line.startswith("│ gdpo ")]
+    assert sum(line.count("%") for line in of_gdpo) == 16 + len(of_gdpo)  # and the collisions
+    assert not any("…" in line for line in lines)
+
+
 def test_weights_and_bounds_of_the_user(tmp_path, capsys):
     run = write_run(tmp_path, [trl_table(0, {"a": [1.0, 0, 0, 1], "b": [3.0, 0, 1, 1]}, 4)])
     json_file = tmp_path / "replay.json"

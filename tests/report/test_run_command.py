@@ -61,6 +61,26 @@ def test_markdown_and_nothing_else(trained, capsys):
     assert captured.err == ""
 
 
+def test_many_rules_fit_a_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for rate in range(12):
+        log = log_of([1, 2], format=[rate / 100, rate / 100])
+        write_checkpoint(tmp_path / str(rate), log, RECORD | {"learning_rate": rate / 100})
+    assert main(["report", *(str(tmp_path / str(rate)) for rate in range(12))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    means = [cell.strip() for line in lines if line.startswith("│ mean reward") for cell in line.split("│")[2:-1]]
+    assert means == [f"{rate / 100:.3f}" for rate in range(12)]
+
+
+def test_runs_that_are_too_short_to_confirm_a_crossing_are_shown(tmp_path, capsys):
+    for seed in (0, 1):
+        log = log_of(range(1, 21), format=[0.0] * 5 + [1.0] * 15)
+        write_checkpoint(tmp_path / str(seed), log, RECORD | {"seed": seed})
+    assert main(["report", str(tmp_path / "0"), str(tmp_path / "1")]) == 0
+    printed = capsys.readouterr().out
+    assert "0 of 2 runs" in printed and "10? 10?" in printed and "A step with a question mark" in printed
+
+
 def test_what_cannot_be_read_is_left_out(tmp_path, capsys):
     log = log_of([1, 2], format=[0.0, 0.5], correct=[1.0, 1.0])
     write_checkpoint(tmp_path / "good", log, RECORD)

@@ -1,11 +1,16 @@
 """Runs side by side in the terminal."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .terminal import STYLES
+from .terminal import STYLES, split_columns
+
+
+MEASURE_WIDTH = 26  # of the first column
 
 
 def print_runs(summary: dict, console: Console) -> None:
@@ -34,7 +39,10 @@ def print_runs(summary: dict, console: Console) -> None:
     for table in summary["tables"]:
         console.print()
         if table["rows"]:
-            console.print(_table(table))
+            shown = [[_shown(cell) for cell in row["cells"]] for row in table["rows"]]
+            widest = max(len(line) for cells in shown for cell in cells for line in cell.splitlines())
+            for columns in split_columns(range(len(table["groups"])), widest, console.width - MEASURE_WIDTH - 4):
+                console.print(_table(table, shown, columns))
         for note in table["notes"]:
             console.print(note, style="dim", markup=False, highlight=False)
     for finding in summary["findings"]:
@@ -47,11 +55,17 @@ def _titles(runs: list[dict]) -> str:
     return ", ".join(f"{run['title']}: {run['progress']}" for run in runs)
 
 
-def _table(table: dict) -> Table:
-    shown = Table()
-    shown.add_column(Text(table["channel"], overflow="fold"))
-    for group in table["groups"]:
-        shown.add_column(Text(group["label"], overflow="fold"), justify="right")
-    for row in table["rows"]:
-        shown.add_row(Text(row["measure"]), *(Text(cell["text"].replace(" [", "\n[")) for cell in row["cells"]))
-    return shown
+def _shown(cell: dict) -> str:
+    """An interval has a line of its own; so has every run, where some are not confirmed."""
+    text = cell["text"].replace(" [", "\n[")
+    return f"{text}\n{cell['each']}" if "?" in cell["each"] else text
+
+
+def _table(table: dict, shown: list[list[str]], columns: Sequence[int]) -> Table:
+    printed = Table()
+    printed.add_column(Text(table["channel"], overflow="fold"), width=MEASURE_WIDTH)
+    for column in columns:
+        printed.add_column(Text(table["groups"][column]["label"], overflow="fold"), justify="right")
+    for row, cells in zip(table["rows"], shown, strict=True):
+        printed.add_row(Text(row["measure"]), *(Text(cells[column]) for column in columns))
+    return printed
