@@ -166,6 +166,12 @@ def test_examples_are_groups_of_the_last_step_with_a_collision_and_a_conflict(tm
     assert list(first["advantages"]) == ["grpo", "gdpo", "dara_asym"]
 
 
+def test_examples_of_a_table_without_completions_are_numbered(tmp_path):
+    table = trl_table(1, {"a": [1.0, 0, 1, 0], "b": [0.0, 1, 1, 0]}, 4).drop(columns="completion")
+    collided, _ = example_groups(replayed(write_run(tmp_path, [table])))
+    assert [row["text"] for row in collided["completions"]] == ["1", "2", "3", "4"]
+
+
 @pytest.mark.parametrize(
     "value, text",
     [

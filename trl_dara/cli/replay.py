@@ -86,11 +86,11 @@ def make_parser() -> argparse.ArgumentParser:
         parser.add_argument(*dict.fromkeys((name, underscored)), **settings)
 
     parser.add_argument("completions", nargs="+", metavar="COMPLETIONS", help="files, or folders such as `output_dir`")
-    option("--num-generations", type=_group_size, help="completions per group; by default the most frequent size")
+    option("--num-generations", type=group_size, help="completions per group; by default the most frequent size")
     option(
         "--reward-weights",
         nargs="+",
-        type=_weight,
+        type=weight,
         metavar="WEIGHT",
         help="one weight per reward in the order of the columns, or JSON by name: '{\"format\": 0.5}'; 1 by default",
     )
@@ -109,14 +109,17 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _group_size(text: str) -> int:
+# argparse says "invalid weight value": these names are read by users
+
+
+def group_size(text: str) -> int:
     size = int(text)
     if size < 2:
         raise argparse.ArgumentTypeError(f"{size} completions cannot be compared with each other. Pass at least 2.")
     return size
 
 
-def _weight(text: str) -> float | dict:
+def weight(text: str) -> float | dict:
     return json_mapping(text) if text.lstrip().startswith("{") else float(text)
 
 
@@ -151,7 +154,14 @@ def _weights(given: list | None, channels: list[str]) -> list[float]:
 
     if given is None:
         return [1.0] * len(channels)
-    weights = by_channel(given[0], channels, 1.0, "--reward-weights") if isinstance(given[0], dict) else given
+    if any(isinstance(weight, dict) for weight in given):
+        if len(given) > 1:
+            raise ValueError(
+                "`--reward-weights` has more than one mapping by name. Pass one, or one number per reward."
+            )
+        weights = by_channel(given[0], channels, 1.0, "--reward-weights")
+    else:
+        weights = given
     if len(weights) != len(channels):
         raise ValueError(
             f"`--reward-weights` has {len(weights)} numbers, but the rewards are {channels}. Pass one for each."

@@ -73,10 +73,10 @@ def _example(title: str, replay: Replay, batch: Batch, group: int, weights: torc
         for rule in rules
     ]
     table = replay.recording.table.iloc[batch.rows[members]]
-    texts = table["completion"] if "completion" in table else [""] * num_generations
+    texts = map(shorten, table["completion"]) if "completion" in table else map(str, range(1, num_generations + 1))
     completions = [
         {
-            "text": shorten(text),
+            "text": text,
             "rewards": dict(zip(replay.channels, rewards, strict=True)),
             "advantages": dict(zip(rules, values, strict=True)),
         }

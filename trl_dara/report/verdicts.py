@@ -172,7 +172,8 @@ def percent(share: float) -> str:
         return "< 0.1 %"
     if 99.9 < value < 100:
         return "> 99.9 %"
-    return f"{value:.1f} %" if 0 < value < 1 or 99 < value < 100 else f"{value:.0f} %"
+    rounded = round(value, 1)
+    return f"{rounded} %" if 0 < rounded < 1 or 99 < rounded < 100 else f"{value:.0f} %"
 
 
 def known_mean(values: np.ndarray) -> float:
