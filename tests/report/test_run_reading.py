@@ -95,6 +95,12 @@ def test_a_csv_log(tmp_path):
     assert np.isnan(run.values["energy"]).all()
 
 
+def test_infinite_numbers_of_a_csv_file_are_left_out(tmp_path):
+    (tmp_path / "log.csv").write_text("step,train_a\n1,inf\ninf,0.5\n2,0.25\n")
+    run = read_run(tmp_path / "log.csv", "log")
+    assert run.steps.tolist() == [1, 2] and run.series("mean", "a")[1].tolist() == [0.25]
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [

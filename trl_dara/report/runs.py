@@ -221,7 +221,12 @@ def _read_csv(path: Path, name: str) -> TrainingRun:
             raise ValueError(f"has the columns {list(table)}: a log has `step` and one `train_NAME` per reward")
         columns = {metric: [pattern.format(c) for c in channels] for metric, pattern in _CSV_METRICS.items()}
         table = table.reindex(columns=["step", *itertools.chain(*columns.values())]).astype(float)
-        table = table.dropna(subset="step").drop_duplicates("step", keep="last").sort_values("step")
+        table = (
+            table.replace([np.inf, -np.inf], np.nan)
+            .dropna(subset="step")
+            .drop_duplicates("step", keep="last")
+            .sort_values("step")
+        )
         if table.empty:
             raise ValueError("has no step")
     except ValueError as error:
