@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 HOSTILE = "<script>document.title = 'run'</script><img src=x onerror=\"document.title='run'\"> $x^2$ {{ 7 * 7 }} & é"
-NAMES = ["<script>document.title='run'</script>", "a_name_without_any_space_" * 4, "100 % $\\frac{1}"]
+NAMES = ["<script>document.title='run'</script>", "a_name_without_any_space_" * 4, "100 % $\\frac{1} 奖"]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run_page(tmp_path_factory):
-    """Page of two runs: an ordinary one, and one whose every text wants to be more than a text."""
+    """Page of three runs: an ordinary one, one with many channels, and one whose every text wants to be more than a text."""
     folder = tmp_path_factory.mktemp("report")
     rewards = [[1.0, 0, 0, 1] * 2, [0.0, 1, 1, 0] * 2, [0.0] * 8]
     tables = [
@@ -33,7 +33,9 @@ def run_page(tmp_path_factory):
         )
         for step in (1, 2)
     ]
-    runs = [starved_run(folder / "ordinary"), write_run(folder / "<b>hostile", tables)]
+    many = {f"{'long' * 60}_{index}": [float(index % 2), 0, 1, 1] for index in range(9)}
+    runs = [starved_run(folder / "ordinary"), write_run(folder / "many", [trl_table(1, many, 4)])]
+    runs.append(write_run(folder / "<b>hostile", tables))
     assert main(["replay", *map(str, runs), "--num-generations", "4", "--html", str(folder / "page.html")]) == 0
     return folder / "page.html"
 
@@ -48,6 +50,8 @@ def test_page_opens_without_a_complaint_a_request_or_a_scroll_bar(page, run_page
     assert page.requests == [run_page.as_uri()]
     scroll, client = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert scroll <= client <= width
+    cut = "[...document.querySelectorAll('.card')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert page.evaluate(cut) == 0
     wider = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth).length"
     assert page.evaluate(wider) == 0
     red, green, blue = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
@@ -63,7 +67,8 @@ def test_every_channel_and_verdict_is_in_the_page(page, run_page):
     for verdict in ("drowned", "starved", "saturated", "silent"):
         assert verdict in text
     assert "always 0 since step 0: no signal under any rule" in text
-    assert page.evaluate("document.querySelectorAll('svg').length") == 12
+    assert page.evaluate("document.querySelectorAll('svg').length") == 18
+    assert "_7" in text and "_8 (dashed)" in text  # the colours are used a second time
 
 
 def test_texts_of_the_data_are_shown_and_not_run(page, run_page):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from trl_dara.report.plots import plot, to_svg
 from trl_dara.report.run_groups import group_runs
 from trl_dara.report.run_panels import (
     energy_panels,
@@ -50,6 +51,19 @@ def test_curves_are_medians_with_a_band():
 
 def test_weights_are_shown_of_channels_that_are_weighed():
     assert [panel.title for panel in weight_panels(group_runs([weighed()], {}), CHANNELS)] == ["format"]
+
+
+def test_a_constant_weight_is_within_its_plot():
+    (panel,) = weight_panels(group_runs([run_of(mean=[0.5] * 50, weight=[1.4] * 50)], {}), ["format"])
+    low, high = drawn(panel).get_ylim()
+    assert low == 0 and high > 1.4 * 1.04
+
+
+def test_letters_that_a_font_lacks_are_no_warning_on_a_page(recwarn):
+    with plot() as (figure, axes):
+        axes.set_title("奖励")
+        assert "奖励" in to_svg(figure, "title")
+    assert not recwarn.list
 
 
 def test_energy_ratio_with_and_without_the_weights():

@@ -126,8 +126,7 @@ def test_runs_of_different_lengths_are_averaged_over_what_all_have():
     summary = summary_of(long, short)
     assert cells(summary, "mean reward") == ["0.000", "0.500"]
     assert (
-        summary["findings"][0]
-        == "Mean reward, density, weight and share are means over steps 1 to 10, which all runs have."
+        summary["scope"] == "Mean reward, density, weight and share are means over steps 1 to 10, which all runs have."
     )
     assert "The runs differ in learning_rate: 1e-05, 1e-06." in summary["findings"]
     assert summary["groups"][1]["runs"][0]["notes"] == [

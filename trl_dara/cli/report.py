@@ -134,13 +134,13 @@ def _labels(options: argparse.Namespace, path_of: dict[str, Path]) -> dict[str, 
 def _write(groups: list, summary: dict, unread: list[str], options: argparse.Namespace, console) -> None:
     from trl_dara.evaluation.records import replace_file
     from trl_dara.report.html import render
-    from trl_dara.report.plots import COLORS
     from trl_dara.report.run_figures import page_figures, run_figures, save_png
 
     figures = run_figures(groups, options.reward_bounds)
     options.output_dir.mkdir(parents=True, exist_ok=True)
     for figure in figures:
         save_png(figure, options.output_dir / f"{figure.name}.png")
-    page = render("runs.html.jinja", **summary, figures=page_figures(figures), unread=unread, dashed_from=len(COLORS))
+    page = render("runs.html.jinja", **summary, figures=page_figures(figures), unread=unread)
     replace_file(options.output_dir / "report.html", page)
-    console.print(f"Page and {len(figures)} plots: {options.output_dir}", markup=False, highlight=False)
+    plots = "1 plot" if len(figures) == 1 else f"{len(figures)} plots"
+    console.print(f"Page and {plots}: {options.output_dir}", markup=False, highlight=False)

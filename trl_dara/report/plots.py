@@ -1,6 +1,7 @@
 """Small plots for pages: SVG that takes its text colour from the page, so that it fits light and dark."""
 
 import io
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -71,11 +72,18 @@ def to_svg(figure: Figure, label: str) -> Markup:
         `Markup`: safe to put into a page; matplotlib escapes the texts in it.
     """
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the page has its own font
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor").replace(_GRID, "var(--grid)")
     opening, rest = svg.split(">", 1)
     return Markup(opening) + Markup(' role="img" aria-label="{}">').format(label) + Markup(rest)
+
+
+def line_style(index: int) -> str:
+    """Style of a line; the second time round the colours, dashed."""
+    return "--" if index >= len(COLORS) else "-"
 
 
 def draw_series(axes: Axes, steps: np.ndarray, values: np.ndarray, color: str, **style) -> None:
@@ -126,6 +134,13 @@ def as_share(axes: Axes, axis: str = "y") -> None:
     """Make an axis one of shares, from 0 to 100 %."""
     (axes.set_ylim if axis == "y" else axes.set_xlim)(*((-0.02, 1.02) if axis == "y" else (0, 1)))
     (axes.yaxis if axis == "y" else axes.xaxis).set_major_formatter(PercentFormatter(1, symbol=" %"))
+
+
+def from_zero(axes: Axes) -> None:
+    """Let the vertical axis begin at 0, with room above the highest value."""
+    axes.update_datalim([(0, 0)], updatex=False)
+    axes.autoscale_view(scalex=False)
+    axes.set_ylim(bottom=0)
 
 
 def over_steps(axes: Axes) -> None:

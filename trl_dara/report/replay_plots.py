@@ -13,6 +13,8 @@ from .plots import (
     color_of,
     draw_bars,
     draw_series,
+    from_zero,
+    line_style,
     over_steps,
     plot,
     to_svg,
@@ -57,12 +59,12 @@ def _lines(replay: Replay, values: np.ndarray, label: str, share: bool) -> Marku
     """One line per channel; `values` has shape `(T, K)`."""
     with plot() as (figure, axes):
         for index in range(len(replay.channels)):
-            draw_series(axes, replay.steps, values[:, index], color_of(index))
+            draw_series(axes, replay.steps, values[:, index], color_of(index), linestyle=line_style(index))
         over_steps(axes)
         if share:
             as_share(axes)
         else:
-            axes.set_ylim(bottom=0)
+            from_zero(axes)
         return to_svg(figure, label)
 
 

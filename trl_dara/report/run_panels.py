@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
 from ..evaluation.stats import bootstrap_interval
-from .plots import COLORS, NOTHING, as_share, color_of, draw_bars, over_steps
+from .plots import NOTHING, as_share, color_of, draw_bars, from_zero, line_style, over_steps
 from .run_groups import Curve, RunGroup, curve, first_at, shares_of_range, stable_at
 from .run_tables import STABLE_THRESHOLDS
 from .runs import TrainingRun
@@ -38,11 +38,6 @@ class Panel:
     title: str
     draw: Callable[[Axes], None]
     height: float = 2.3
-
-
-def line_style(index: int) -> str:
-    """Style of a curve; the second time round the colours, dashed."""
-    return "--" if index >= len(COLORS) else "-"
 
 
 def short(text: str) -> str:
@@ -74,7 +69,7 @@ def line_panels(groups: Sequence[RunGroup], channels: Sequence[str], metric: str
         if metric == "density":
             as_share(axes)
         elif metric == "weight":
-            axes.set_ylim(bottom=0)
+            from_zero(axes)
 
     return [Panel(channel, partial(draw, channel=channel)) for channel in channels if _logged(groups, metric, channel)]
 
@@ -105,7 +100,7 @@ def stable_panels(groups: Sequence[RunGroup], channels: Sequence[str], bounds: B
         axes.set_xlim(-0.4, len(STABLE_THRESHOLDS) - 0.6)
         axes.set_xlabel("share of the reward's range")
         axes.set_ylabel("step")
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
 
     panels = []
     for channel in channels:

@@ -34,7 +34,8 @@ def summarize_runs(groups: Sequence[RunGroup], bounds: Mapping[str, Sequence[flo
             Lowest and highest reward by channel, where the runs do not say.
 
     Returns:
-        `dict`: `groups` (label, runs, verdicts of the channels, findings), `tables` (one for each channel) and `findings`.
+        `dict`: `groups` (label, runs, verdicts of the channels, findings), `tables` (one for each channel), their `scope`
+        and `findings` on all runs.
     """
     channels = list(dict.fromkeys(channel for group in groups for channel in group.channels))
     end = common_end(groups)
@@ -49,7 +50,8 @@ def summarize_runs(groups: Sequence[RunGroup], bounds: Mapping[str, Sequence[flo
             for group in groups
         ],
         "tables": [channel_table(groups, channel, bounds, end) for channel in channels],
-        "findings": _findings(groups, end),
+        "scope": _scope(groups, end),
+        "findings": _findings(groups),
     }
 
 
@@ -59,7 +61,8 @@ def run_title(run: TrainingRun) -> str:
 
 
 def _describe(run: TrainingRun, label: str) -> dict:
-    progress = f"{run.last_step} steps" if run.max_steps is None else f"{run.last_step} of {run.max_steps} steps"
+    steps = f"{run.last_step}" if run.max_steps is None else f"{run.last_step} of {run.max_steps}"
+    progress = f"{steps} step" if steps == "1" else f"{steps} steps"
     notes = list(run.notes)
     if run.max_steps is not None and run.last_step < run.max_steps:
         notes.insert(0, f"Going on, or stopped, at step {run.last_step} of {run.max_steps}.")
@@ -195,11 +198,16 @@ def _weight_difference(run: TrainingRun) -> float | None:
     return float(np.abs(weight - expected)[compared].max()) if compared.any() else None
 
 
-def _findings(groups: Sequence[RunGroup], end: int) -> list[str]:
-    runs = [run for group in groups for run in group.runs]
-    scope = f"steps 1 to {end}" + (", which all runs have" if any(run.last_step != end for run in runs) else "")
-    findings = [f"Mean reward, density, weight and share are means over {scope}."]
-    records = [run.record for run in runs if run.record]
+def _scope(groups: Sequence[RunGroup], end: int) -> str:
+    """What the means of the tables are over."""
+    shared = any(run.last_step != end for group in groups for run in group.runs)
+    steps = f"steps 1 to {end}" + (", which all runs have" if shared else "")
+    return f"Mean reward, density, weight and share are means over {steps}."
+
+
+def _findings(groups: Sequence[RunGroup]) -> list[str]:
+    findings = []
+    records = [run.record for group in groups for run in group.runs if run.record]
     for key in dict.fromkeys(key for record in records for key in record):
         values = dict.fromkeys(str(record.get(key)) for record in records)
         if len(values) > 1 and key not in SETTINGS_OF_A_RULE:

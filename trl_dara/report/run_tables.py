@@ -226,7 +226,7 @@ def markdown(summary: dict) -> str:
         if rows:
             parts.append(markdown_table(rows) + "\n")
         parts += [f"{note}\n" for note in table["notes"]]
-    parts += [f"{finding}\n" for finding in summary["findings"]]
+    parts += [f"{sentence}\n" for sentence in (summary["scope"], *summary["findings"])]
     if any(len(group["runs"]) > 1 for group in summary["groups"]):
         parts.append("Mean over the runs [95 % bootstrap interval] (each run).\n")
     return "\n".join(parts)

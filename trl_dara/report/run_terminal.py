@@ -45,6 +45,7 @@ def print_runs(summary: dict, console: Console) -> None:
                 console.print(_table(table, shown, columns))
         for note in table["notes"]:
             console.print(note, style="dim", markup=False, highlight=False)
+    console.print(summary["scope"], style="dim", markup=False, highlight=False)
     for finding in summary["findings"]:
         console.print(f"• {finding}", markup=False, highlight=False)
 
