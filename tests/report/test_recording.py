@@ -142,6 +142,13 @@ def test_several_runs_have_names_that_tell_them_apart(tmp_path):
     assert list(single) == ["seed0"]
 
 
+def test_a_run_that_is_given_twice_counts_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = write_run(tmp_path / "one", [trl_table(1, REWARDS, 4)])
+    files = find_runs(["one", str(folder), "one/../one/completions"])
+    assert files == {"one": [folder / "completions" / "completions_00001.parquet"]}
+
+
 def test_tables_of_evaluation_are_another_run_s(tmp_path):
     write_run(tmp_path, [trl_table(1, REWARDS, 4)])
     trl_table(1, REWARDS, 2).to_parquet(tmp_path / "completions" / "eval_completions_00001.parquet")

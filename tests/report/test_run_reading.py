@@ -150,4 +150,5 @@ def test_names_tell_runs_apart(tmp_path, monkeypatch):
         "gdpo": tmp_path / "logs" / "gdpo.csv",
     }
     assert list(name_runs(["a/run", "b/run", "c"])) == ["a/run", "b/run", "c"]
+    assert name_runs(["a/run", "b/../a/run"]) == {"run": tmp_path / "a" / "run"}
     assert list(name_runs(["a/run/checkpoint-20"])) == ["run"]

@@ -1,6 +1,7 @@
 """`trl-dara report`: training runs side by side, by rule and over seeds."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -121,7 +122,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _labels(options: argparse.Namespace, path_of: dict[str, Path]) -> dict[str, str]:
     """Labels by the name of the run; `RUN` is that name, or the path as it was given."""
     name_of = {path: name for name, path in path_of.items()}
-    known = {name: name for name in path_of} | {given: name_of[Path(given).absolute()] for given in options.runs}
+    known = {name: name for name in path_of} | {given: name_of[Path(os.path.abspath(given))] for given in options.runs}
     labels = {}
     for text in options.label:
         run = max((run for run in known if text.startswith(f"{run}=")), key=len, default=None)

@@ -34,24 +34,23 @@ def find_runs(paths: list[str]) -> dict[str, list[Path]]:
         `ValueError`: for a path that does not exist or cannot be read, a folder without tables, or a file of another kind.
     """
     files_of = defaultdict(list)
-    for path in map(Path, paths):
+    for given in paths:
+        path = Path(os.path.abspath(given))  # one folder has one name
         try:
             found = _tables_below(path) if path.is_dir() else [path]
             exists = path.exists()
         except OSError as error:
-            raise ValueError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+            raise ValueError(f"{given!r} cannot be read: {error.strerror}.") from None
         if not exists:
-            raise ValueError(
-                f"{str(path)!r} does not exist. Pass a table of completions, or a folder that holds some."
-            )
+            raise ValueError(f"{given!r} does not exist. Pass a table of completions, or a folder that holds some.")
         if not found:
             raise ValueError(
-                f"The folder {str(path)!r} holds no tables ({', '.join(SUFFIXES)}). TRL writes them to "
+                f"The folder {given!r} holds no tables ({', '.join(SUFFIXES)}). TRL writes them to "
                 "`output_dir/completions` when `log_completions` is on."
             )
         for file in found:
             if file.suffix not in SUFFIXES:
-                raise ValueError(f"{str(file)!r} is no table of completions. Pass one of {', '.join(SUFFIXES)}.")
+                raise ValueError(f"{given!r} is no table of completions. Pass one of {', '.join(SUFFIXES)}.")
             together = path.is_dir() or _TRL_TABLE.fullmatch(file.name)
             run = file.parent if together else file
             if file not in files_of[run]:
@@ -125,7 +124,7 @@ def _natural(path: Path) -> list:
 
 def _named(files_of: dict[Path, list[Path]]) -> dict[str, list[Path]]:
     """Name each run by its file or folder, leaving out TRL's `completions`; by the path where names clash."""
-    short = {run: run.parent if run.name == "completions" else run for run in map(Path.absolute, files_of)}
+    short = {run: run.parent if run.name == "completions" else run for run in files_of}
     names = {run: path.name if path.is_dir() else path.stem for run, path in short.items()}
     if len(set(names.values())) < len(names):
         names = {run: os.path.relpath(path) for run, path in short.items()}

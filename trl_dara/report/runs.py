@@ -93,7 +93,7 @@ def name_runs(paths: Sequence[str]) -> dict[str, Path]:
     Returns:
         `dict[str, Path]`
     """
-    unique = list(dict.fromkeys(Path(path).absolute() for path in paths))
+    unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     folders = [path.parent if path.name.startswith("checkpoint-") else path for path in unique]
     names = [folder.stem if folder.suffix in (".csv", ".jsonl") else folder.name for folder in folders]
     clash = len(set(names)) < len(names)

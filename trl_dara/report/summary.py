@@ -162,8 +162,8 @@ def _logged_rule(replay: Replay) -> list[str]:
     closest = min(differences, key=differences.get)
     return [
         f"No rule gives the advantages in the table (closest: {closest}, largest difference "
-        f"{differences[closest]:.2g}). Were they made with other reward weights or bounds, or a calibration window, or "
-        "is a column no reward?"
+        f"{differences[closest]:.2g}). Were they made with other reward weights or bounds, with `scale_rewards` or a "
+        "calibration window, or is a column no reward?"
     ]
 
 
