@@ -32,10 +32,15 @@ def test_a_label_says_as_much_as_tells_groups_of_a_rule_apart():
     assert labels(*runs) == {
         "dara_asym, num_generations=4": ["a"],
         "dara_asym, num_generations=8": ["b"],
-        "dara_asym, w_max=3.0, num_generations=4": ["c"],
+        "dara_asym, w_max=3, num_generations=4": ["c"],
         "gdpo": ["d"],
     }
     assert {group.family for group in group_runs(runs[:2], {})} == {"dara_asym"}
+
+
+def test_numbers_in_labels_are_short():
+    runs = [made(str(rate), learning_rate=rate) for rate in (0.1 + 0.2, 10**-5.5)]
+    assert list(labels(*runs)) == ["dara_asym, learning_rate=0.3", "dara_asym, learning_rate=3.16228e-06"]
 
 
 def test_labels_of_the_user_and_runs_without_a_rule():

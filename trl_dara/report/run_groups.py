@@ -72,8 +72,8 @@ def group_runs(runs: Sequence[TrainingRun], labels: Mapping[str, str]) -> list[R
         else:
             said = _telling(settings_by_rule[rule])
             own = {key: value for key, value in _settings(run).items() if key in said}
-            label = ", ".join([rule, *(f"{key}={value}" for key, value in own.items())])
-            family = ", ".join([rule, *(f"{key}={value}" for key, value in own.items() if key not in GROUP_SIZE)])
+            label = ", ".join([rule, *(_shown(key, own[key]) for key in own)])
+            family = ", ".join([rule, *(_shown(key, own[key]) for key in own if key not in GROUP_SIZE)])
         groups.setdefault(label, RunGroup(label, family, [])).runs.append(run)
     return list(groups.values())
 
@@ -85,6 +85,11 @@ def _settings(run: TrainingRun) -> dict:
     if "model" in settings:
         settings["model"] = Path(settings["model"]).name
     return rule_arguments | {key: value for key, value in settings.items() if key not in NOT_COMPARED}
+
+
+def _shown(key: str, value) -> str:
+    """A setting in a label, without what arithmetic leaves in the last digits of a number."""
+    return f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}"
 
 
 def _telling(settings: Sequence[dict]) -> list[str]:
