@@ -63,6 +63,22 @@ def test_decimal_numbers_of_a_database_are_rewards(tmp_path):
     assert recording.batches[0].rewards[..., 0].flatten().tolist() == REWARDS["accuracy"]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_truth_values_are_rewards(tmp_path, suffix):
+    correct, well_formed = [True, False, None, True], [True, False, False, True]
+    rows = {"prompt": ["a"] * 4, "correct": correct, "well_formed": well_formed}
+    recording = read(write(tmp_path / f"t{suffix}", rows))
+    assert recording.channels == ["correct", "well_formed"]
+    np.testing.assert_array_equal(recording.batches[0].rewards[0, :, 0].numpy(), [1, 0, np.nan, 1])
+
+
+def test_rewards_that_half_of_the_files_lack_are_named(tmp_path):
+    halves = [REWARDS] * 2 + [{"accuracy": REWARDS["accuracy"], "form": REWARDS["format"]}] * 2
+    recording = read(write_run(tmp_path, [trl_table(step, half, 4) for step, half in enumerate(halves)]))
+    assert recording.channels == ["accuracy"] and len(recording.batches) == 4
+    assert "Not taken as rewards, being in too few of the files: format, form." in recording.notes
+
+
 def test_conversations_are_told_apart(tmp_path):
     table = trl_table(1, REWARDS, 4)
     prompts = [[{"role": "user", "content": f"{'x' * 2000} {index // 4}"}] for index in range(8)]

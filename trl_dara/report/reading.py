@@ -6,7 +6,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
-import pyarrow
 import pyarrow.parquet
 
 
@@ -74,7 +73,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     try:
         if path.suffix == ".parquet":
-            table = _parquet_table(path).to_pandas(ignore_metadata=True)
+            table = pyarrow.parquet.read_table(path).to_pandas(ignore_metadata=True)
         elif path.suffix == ".csv":
             table = pd.read_csv(path, sep=_separator(path))
         else:  # texts stay texts, whatever they look like
@@ -88,16 +87,13 @@ def read_table(path: Path) -> pd.DataFrame:
     table = table.drop(columns=[column for column in table.columns if _INDEX.fullmatch(column)])
     if not table.columns.is_unique:
         raise ValueError(f"has columns of one name: {sorted(table.columns[table.columns.duplicated()])}")
-    return table
+    return _with_numbers(table)
 
 
-def _parquet_table(path: Path) -> pyarrow.Table:
-    """The table, with decimal numbers, as databases write them, as floating-point ones."""
-    table = pyarrow.parquet.read_table(path)
-    for index, field in enumerate(table.schema):
-        if pyarrow.types.is_decimal(field.type):
-            table = table.set_column(index, field.name, table.column(index).cast(pyarrow.float64()))
-    return table
+def _with_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns of decimal numbers, and of truth values of which some are missing, become numbers."""
+    kinds = {column: pd.api.types.infer_dtype(table[column], skipna=True) for column in table.columns}
+    return table.astype({column: float for column, kind in kinds.items() if kind in ("boolean", "decimal")})
 
 
 def _separator(path: Path) -> str:

@@ -105,13 +105,17 @@ def _choose_channels(
         notes.append(f"Rewards, with a column of advantages each: {', '.join(with_advantages)}.")
         return with_advantages
     other = {*TRL_COLUMNS, *GROUP_COLUMNS, group_column}
-    channels = [column for column in numeric if column not in other and _in_most(tables, column)]
+    possible = [column for column in numeric if column not in other]
+    channels = [column for column in possible if _in_most(tables, column)]
     if not channels:
         raise ValueError(
             f"No column holds rewards: the columns are {columns}, of which {numeric} hold numbers. Name the rewards "
             "with `--reward-columns`."
         )
     notes.append(f"Taken as rewards, being numeric: {', '.join(channels)}. `--reward-columns` chooses others.")
+    if len(channels) < len(possible):
+        some = ", ".join(column for column in possible if column not in channels)
+        notes.append(f"Not taken as rewards, being in too few of the files: {some}.")
     return channels
 
 
