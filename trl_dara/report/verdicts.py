@@ -8,7 +8,7 @@ import numpy as np
 
 QUOTED_RULES = ("grpo", "gdpo", "dara_asym")  # whose shares a verdict states
 
-SATURATED = 0.8  # share of the groups, over the last quarter of the steps, that are stuck at the top
+SATURATED = 0.8  # share of the groups, over the last quarter of the steps, that are stuck at the best end
 CONSTANT_TAIL = 0.25  # a reward that stopped varying has been constant for this share of the steps
 SMALL = 0.5  # a channel with less than this part of its fair share has too little say
 
@@ -30,7 +30,7 @@ class ChannelHistory:
         density (`np.ndarray`):
             Share of groups in which the reward differs.
         dead_low, dead_high (`np.ndarray`):
-            Shares of groups that are inactive with a low, with a high reward.
+            Shares of groups that are inactive with a low, with a high reward. With a negative weight, low is good.
         shares (`dict[str, float]`, *optional*):
             Share of the channel in the advantages, by the name of the rule.
         fair_share (`float`, *optional*, defaults to `0.0`):
@@ -101,13 +101,15 @@ def _judge(channel: ChannelHistory) -> tuple[str, str]:
         return "silent", "differs between prompts, but never between the completions of one prompt: no signal"
     last = slice(-max(1, len(mean) // 4), None)
     facts = _facts(channel)
-    stuck = known_mean(channel.dead_high[scored][last])
+    penalty = channel.weight < 0  # at its best when it is low
+    stuck = known_mean((channel.dead_low if penalty else channel.dead_high)[scored][last])
     if len(mean) - since >= max(2, CONSTANT_TAIL * len(mean)):
-        kind = "saturated" if mean[-1] >= mean.max() else "silent"
+        kind = "saturated" if mean[-1] == (mean.min() if penalty else mean.max()) else "silent"
         label = "saturated: " if kind == "saturated" else ""
         return kind, f"{label}always {mean[-1]:.4g} since step {steps[since]}; over the run {facts}"
     if stuck >= SATURATED:
-        return "saturated", f"saturated: at the top in {percent(stuck)} of groups lately; over the run {facts}"
+        end = "bottom" if penalty else "top"
+        return "saturated", f"saturated: at the {end} in {percent(stuck)} of groups lately; over the run {facts}"
     if _below_fair(channel, channel.judged_by):
         return "starved", f"starved: {facts}{_too_hard(channel)}"
     if _below_fair(channel, "grpo"):
@@ -132,8 +134,9 @@ def _facts(channel: ChannelHistory) -> str:
 
 
 def _too_hard(channel: ChannelHistory) -> str:
-    low = known_mean(channel.dead_low)
-    return f"; too hard in {percent(low)} of groups (all completions low)" if low >= 0.5 else ""
+    dead, side = (channel.dead_high, "high") if channel.weight < 0 else (channel.dead_low, "low")
+    share = known_mean(dead)
+    return f"; too hard in {percent(share)} of groups (all completions {side})" if share >= 0.5 else ""
 
 
 def _below_fair(channel: ChannelHistory, rule: str) -> bool:
