@@ -42,9 +42,9 @@ def late(before, after, start):
         ({"shares": SHARES | {"grpo": 0.1}}, "drowned", "drowned under grpo by the larger values of other rewards"),
         ({"weight": -1.0, "dead_low": late(0.1, 0.95, 12)}, "saturated", "at the bottom in 95 % of groups lately"),
         (
-            {"weight": -1.0, "dead_high": late(0.1, 0.95, 12)},
+            {"weight": -1.0, "dead_high": 0.95, "dead_low": 0.0},
             "active",
-            "; too hard in 53 % of groups (all completions high)",
+            "; too hard in 95 % of groups (all completions high)",
         ),
         ({"weight": -1.0, "mean": late(0.5, 1.0, 10), "constant": late(False, True, 10)}, "silent", "always 1 since"),
         ({"weight": 0.0}, "monitor", "weight 0, steers nothing; active in 80 % of groups"),
