@@ -1,4 +1,5 @@
 import importlib.util
+import re
 
 import pandas as pd
 import pytest
@@ -133,10 +134,23 @@ def test_the_smoke_test_names_a_missing_file(tmp_path, capsys, monkeypatch):
 def test_the_exit_code_and_what_is_printed(tmp_path, capsys, monkeypatch):
     (tmp_path / "rows.parquet").touch()
     monkeypatch.setattr("sys.argv", ["smoke", "--dataset_path", str(tmp_path / "rows.parquet")])
-    columns = ("rewards", "density", "calibrated_density", "weights")
-    monkeypatch.setattr(smoke, "run_smoke", lambda *args: [{"step": 1, **{key: [0.25, 0.5] for key in columns}}])
+    generation = {
+        "step": 1,
+        "rewards": [0.25, 2.0],
+        "density": [0.5, 1.0],
+        "calibrated_density": [0.125, 0.75],
+        "weights": [2.449, 1.0],
+    }
+    monkeypatch.setattr(smoke, "run_smoke", lambda *args: [generation])
+    monkeypatch.setenv("COLUMNS", "120")
     assert smoke.main() == 0
-    assert "0.250" in capsys.readouterr().out
+    lines = [line.strip("│┃ ") for line in capsys.readouterr().out.splitlines()]
+    header, *channels = [re.split(r"\s*[│┃]\s*", line) for line in lines if re.match(r"(step|1)\s", line)]
+    assert header == ["step", "reward", "mean", "density", "calibrated density", "weight"]
+    assert channels == [
+        ["1", "tool_format_reward", "0.250", "0.500", "0.125", "2.449"],
+        ["1", "tool_correctness_reward", "2.000", "1.000", "0.750", "1.000"],
+    ]
 
     def fail(*args):
         raise smoke.SmokeError("the reason")

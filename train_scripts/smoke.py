@@ -238,8 +238,8 @@ def main() -> int:
     table = Table("step", "reward", "mean", "density", "calibrated density", "weight", title="Generation batches")
     for generation in generations:
         for index, name in enumerate(CHANNELS):
-            numbers = [f"{generation[key][index]:.3f}" for key in ("rewards", "density", "weights")]
-            table.add_row(str(generation["step"]), name, *numbers, str(generation["density"][index] > 0))
+            columns = ("rewards", "density", "calibrated_density", "weights")
+            table.add_row(str(generation["step"]), name, *(f"{generation[key][index]:.3f}" for key in columns))
     console.print(table)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # from KiB on Linux
     console.print(
