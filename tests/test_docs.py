@@ -53,7 +53,7 @@ def spread(s, b, g):
 
 
 SYMPTOMS = {
-    "easy and impossible": recorded(8, 4, format=lambda s, b, g: s > 4 or g > 0, accuracy=lambda s, b, g: 0),
+    "easy and impossible": recorded(12, 4, format=lambda s, b, g: s > 6 or g > 0, accuracy=lambda s, b, g: 0),
     "starved": recorded(6, 20, format=lambda s, b, g: b == 0 and g < 4, correctness=spread),
     "drowned": recorded(6, 20, format=lambda s, b, g: g < 4, correctness=spread),
     "dead": recorded(6, 16, accuracy=lambda s, b, g: b % 2),

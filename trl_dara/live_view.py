@@ -57,7 +57,7 @@ class ChannelView(TrainerCallback):
             self._note_constant(name, values[name]["mean"], varies, state.global_step, steers=weights[name] != 0)
         fair = fair_shares(list(weights.values()), [True] * len(logged))
         verdicts = {
-            name: self._verdict(name, values[name], weights[name], share)
+            name: self._verdict(name, values[name], weights[name], share, state.global_step)
             for name, share in zip(logged, fair, strict=True)
         }
         if self.console.is_terminal and self.console.width >= NARROW:
@@ -83,10 +83,12 @@ class ChannelView(TrainerCallback):
                 "if it is right, the model needs examples first (supervised fine-tuning, a prompt that shows the format)."
             )
 
-    def _verdict(self, name: str, values: dict[str, float], weight: float, fair_share: float) -> str:
+    def _verdict(self, name: str, values: dict[str, float], weight: float, fair_share: float, step: int) -> str:
         if math.isnan(values["mean"]):
             return "not scored"
         if (constant := self.constants.get(name)) is not None:
+            if step - self.first_step + 1 < PATIENCE:
+                return f"silent so far: always {constant:g}"
             return f"always {constant:g} since step {self.first_step}"
         if values["density"] == 0:
             return "silent: equal within every group"

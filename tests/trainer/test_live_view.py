@@ -30,7 +30,7 @@ def test_plain_lines_say_what_was_logged(tiny_model, tmp_path, capsys):
         f"step 1  digest: mean {first['rewards/digest/mean']:.3g}, density {first['channels/digest/density']:.3g}, weight "
         f"{first['channels/digest/weight']:.3g}, share 1; active"
     )
-    assert lines[1].startswith("step 1  zero: mean 0, density 0, ") and lines[1].endswith("; always 0 since step 1")
+    assert lines[1].startswith("step 1  zero: mean 0, density 0, ") and lines[1].endswith("; silent so far: always 0")
 
 
 def test_terminal_gets_a_table(tiny_model, tmp_path):
@@ -86,7 +86,7 @@ def verdicts(view: ChannelView, *steps: dict[str, float]) -> list[str]:
         (0.5, 0.9, 0.6, "active"),
         (0.1, 0.1, 0.24, "starved"),  # an equal share of two channels is 0.5
         (0.1, 0.1, 0.26, "active"),
-        (0.0, 0.0, 0.0, "always 0 since step 1"),
+        (0.0, 0.0, 0.0, "silent so far: always 0"),
         (float("nan"), float("nan"), float("nan"), "not scored"),
     ],
 )
@@ -105,7 +105,13 @@ def test_the_user_s_weights_say_what_a_fair_share_is():
 def test_constant_monitor_is_no_reason_to_warn():
     view = ChannelView(["a", "b"], [0.0, 1.0])
     steps = [logs_of(a=(0.0, 0.0, 0.0), b=(0.0, 0.0, 0.0))] * PATIENCE
-    assert verdicts(view, *steps)[0] == "always 0 since step 1" and view.warned == {"b"}
+    assert verdicts(view, *steps)[-2:] == ["always 0 since step 1"] * 2 and view.warned == {"b"}
+
+
+def test_a_reward_is_called_constant_when_it_has_been_for_some_steps():
+    view = ChannelView(["a"])
+    steps = [logs_of(a=(0.25, 0.0, 0.0))] * (PATIENCE + 1)
+    assert verdicts(view, *steps) == ["silent so far: always 0.25"] * (PATIENCE - 1) + ["always 0.25 since step 1"] * 2
 
 
 def test_narrow_terminal_gets_lines():
@@ -119,7 +125,7 @@ def test_narrow_terminal_gets_lines():
 def test_channel_that_fell_silent_was_not_always_constant():
     view = ChannelView(["a"])
     steps = [logs_of(a=(0.0, 0.0, 0.0)), logs_of(a=(0.1, 0.2, 1.0)), logs_of(a=(0.0, 0.0, 0.0))]
-    assert verdicts(view, *steps) == ["always 0 since step 1", "active", "silent: equal within every group"]
+    assert verdicts(view, *steps) == ["silent so far: always 0", "active", "silent: equal within every group"]
 
 
 def test_reward_that_is_equal_within_groups_only_is_not_constant():
