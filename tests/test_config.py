@@ -104,8 +104,9 @@ def no_bfloat16(monkeypatch):
 
 @pytest.mark.parametrize("given", [{}, {"bf16": True}, {"use_cpu": False}])
 def test_a_machine_without_bfloat16_is_told_what_to_set(tmp_path, no_bfloat16, given):
-    with pytest.raises(ValueError, match="`bf16` is on.*fp16=True.*pass `use_cpu=True` and `bf16=False`"):
+    with pytest.raises(ValueError, match="`bf16` is on.*fp16=True.*pass `use_cpu=True` and `bf16=False`") as error:
         MultiRewardGRPOConfig(str(tmp_path), **given)
+    assert "(`--use_cpu --bf16 false`)" in str(error.value)
 
 
 def test_so_is_who_passes_no_config(tiny_model, no_bfloat16):

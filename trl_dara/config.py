@@ -163,7 +163,8 @@ class MultiRewardGRPOConfig(GRPOConfig):
         if wants_bf16 and not self.use_cpu and not is_torch_bf16_gpu_available():
             raise ValueError(
                 "`bf16` is on (TRL's default), but no accelerator with bfloat16 support was found. On a GPU without "
-                "bfloat16 (T4, V100) pass `fp16=True`; on a machine without a GPU pass `use_cpu=True` and `bf16=False`."
+                "bfloat16 (T4, V100) pass `fp16=True` (`--fp16` on the command line); on a machine without a GPU pass "
+                "`use_cpu=True` and `bf16=False` (`--use_cpu --bf16 false`)."
             )
         for name in _DICT_FIELDS:
             setattr(self, name, _parsed(name, getattr(self, name)))
