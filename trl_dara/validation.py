@@ -191,13 +191,16 @@ def batch_plan(args: GRPOConfig, rule_name: str, window: int | None, channels: "
     """
     prompts = args.generation_batch_size // args.num_generations
     updates = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
-    weights = zip(channels.names, channels.weights(step=0).tolist(), strict=True)
+    weights = [
+        f"{name} {weight:g}{' (scheduled)' if name in channels.schedules else ''}"
+        for name, weight in zip(channels.names, channels.base_weights.tolist(), strict=True)
+    ]
     calibration = f" (calibrated on a window of {window} groups)" if window else ""
     return (
         f"Generation batch: {_count(prompts, 'prompt')} x {args.num_generations} completions = "
         f"{args.generation_batch_size} completions, {_count(updates, 'optimiser step')} each; density in steps of "
         f"1/{prompts}. Rewards combined by "
-        f"{rule_name}{calibration}, reward weights: {', '.join(f'{name} {weight:g}' for name, weight in weights)}."
+        f"{rule_name}{calibration}, reward weights: {', '.join(weights)}."
     )
 
 

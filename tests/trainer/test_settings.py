@@ -235,6 +235,12 @@ def test_start_up_line(tiny_model, tmp_path, capsys):
     assert "digest 1, has_a 0.5" in line
 
 
+def test_start_up_line_has_the_users_weight_of_a_scheduled_channel(tiny_model, tmp_path, capsys):
+    schedules = {"has_a": {"type": "linear", "start": 0.0, "end": 1.0, "steps": 200}}
+    build(tiny_model, tmp_path, [digest, has_a], reward_weights=[1.0, 0.5], reward_weight_schedules=schedules)
+    assert "reward weights: digest 1, has_a 0.5 (scheduled)." in capsys.readouterr().out
+
+
 def test_start_up_line_of_one_prompt_and_one_step(tiny_model, tmp_path, capsys):
     build(tiny_model, tmp_path, [digest], per_device_train_batch_size=4)
     assert "1 prompt x 4 completions = 4 completions, 1 optimiser step each" in capsys.readouterr().out
