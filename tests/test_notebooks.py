@@ -69,7 +69,8 @@ def test_badges_and_install_cells_agree():
     installs = {
         cell.source for path in NOTEBOOKS for cell in read(path).cells if NOT_RUN in cell.metadata.get("tags", [])
     }
-    assert len(repositories) == 1 and installs == {"%pip install -q trl-dara"}
+    (repository,) = repositories
+    assert installs == {f"%pip install -q git+https://github.com/{repository}"}
 
 
 @each_notebook

@@ -209,6 +209,13 @@ def test_commands_are_taken_by_their_parsers(command, tmp_path, monkeypatch):
     parse(command)
 
 
+def test_small_batches_are_explained_where_the_script_and_the_recipe_are():
+    quick_start = README[README.index("### In your script") : README.index("### On the command line")]
+    assert "(#small-batches)" in quick_start and "\n### Small batches\n" in README
+    defaults = MultiRewardGRPOConfig("out", use_cpu=True, bf16=False)
+    assert defaults.generation_batch_size == defaults.num_generations == 8  # one prompt
+
+
 def test_extras_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(re.findall(r"trl-dara\[([\w-]+)\]", README)) <= set(extras)
