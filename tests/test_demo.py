@@ -8,6 +8,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from trl_dara.cli.demo import DemoArguments, make_runs
 from trl_dara.demo.progress import progress_line, progress_table
 from trl_dara.demo.report import save_figure, summary_table, trailing_mean
 from trl_dara.demo.runs import Run, run_all
@@ -51,12 +52,15 @@ def test_demo_trains_and_reports(demo):
     for name in ("dara_sym-seed0", "gdpo-seed0"):
         settings, *history = [json.loads(line) for line in (output_dir / f"{name}.jsonl").read_text().splitlines()]
         assert settings["name"] == name
+        assert settings["reward_bounds"] == {"format_reward": [0, 1], "correctness_reward": [-3, 3]}
         assert [step["step"] for step in history] == [1, 2]
+        assert all(0 <= step["channels/correctness_reward/saturation"] <= 1 for step in history)
 
 
 def test_rules_start_from_the_same_completions(demo):
     output_dir, _ = demo
-    first = [Run(f"{rule}-seed0", rule, steps=2, prompts=4).history(output_dir)[0] for rule in ("dara_sym", "gdpo")]
+    runs = make_runs(DemoArguments(rules=["dara_sym", "gdpo"], steps=2, prompts=4))
+    first = [run.history(output_dir)[0] for run in runs]
     for key in ("completions/mean_length", "rewards/correctness_reward/mean", "channels/correctness_reward/density"):
         assert first[0][key] == first[1][key]
 
@@ -69,6 +73,25 @@ def test_finished_runs_are_not_run_again(demo):
     assert "Finished before and not run again: dara_sym-seed0, gdpo-seed0" in result.stdout.replace("\n", " ")
     assert len(logs) == 2
     assert {path: path.stat().st_mtime_ns for path in output_dir.glob("*.jsonl")} == logs
+
+
+def test_logs_of_other_settings_are_not_replaced(demo):
+    output_dir, _ = demo
+    files = {path: path.read_bytes() for path in output_dir.iterdir()}
+    result = run_demo("--rules", "gdpo", "dvao", "--steps", "3", "--prompts", "4", "--output_dir", str(output_dir))
+    assert result.returncode == 2
+    assert "made with other settings (steps): gdpo-seed0. They are not replaced: pass another `--output_dir`" in (
+        " ".join(result.stderr.split())
+    )
+    assert {path: path.read_bytes() for path in output_dir.iterdir()} == files
+
+
+def test_report_knows_the_bounds_of_the_demo(demo):
+    output_dir, _ = demo
+    command = [*DEMO[:-1], "report", *map(str, sorted(output_dir.glob("*.jsonl")))]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0 and "correctness_reward" in result.stdout
+    assert "No thresholds for" not in result.stdout
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])

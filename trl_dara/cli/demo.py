@@ -33,7 +33,8 @@ class DemoArguments:
         learning_rate (`float`, *optional*, defaults to `1.5e-4`):
             Learning rate, constant.
         output_dir (`str`, *optional*, defaults to `"outputs/demo"`):
-            Folder for the logs and the figure. Finished runs found there are not run again.
+            Folder for the logs and the figure. Finished runs found there are not run again, and runs of other settings
+            are not replaced.
     """
 
     rules: list[str] = field(
@@ -76,6 +77,7 @@ def run(argv: list[str]) -> int:
     try:
         (arguments,) = parser.parse_args_and_config(argv)
         runs = make_runs(arguments)
+        check_logs(runs, Path(arguments.output_dir))
     except ValueError as error:
         parser.error(str(error))
     console = Console()
@@ -106,7 +108,7 @@ def make_runs(arguments: DemoArguments) -> list:
         `ValueError`: For a rule that does not exist or needs arguments.
     """
     from trl_dara.aggregation import get_aggregation
-    from trl_dara.demo.runs import Run
+    from trl_dara.demo.runs import REWARD_BOUNDS, Run
 
     for rule in arguments.rules:
         get_aggregation(rule)
@@ -119,10 +121,33 @@ def make_runs(arguments: DemoArguments) -> list:
             prompts=arguments.prompts,
             num_generations=arguments.num_generations,
             learning_rate=arguments.learning_rate,
+            reward_bounds=REWARD_BOUNDS,
         )
         for seed in dict.fromkeys(arguments.seeds)
         for rule in dict.fromkeys(arguments.rules)
     ]
+
+
+def check_logs(runs: list, output_dir: Path) -> None:
+    """
+    Check that no log of other settings would be replaced.
+
+    Args:
+        runs (`list[Run]`):
+            The runs.
+        output_dir (`Path`):
+            Folder of the logs.
+
+    Raises:
+        `ValueError`: If there is such a log.
+    """
+    differing = {run.name: names for run in runs if (names := run.other_settings(output_dir))}
+    if differing:
+        settings = dict.fromkeys(name for names in differing.values() for name in names)
+        raise ValueError(
+            f"`output_dir` {str(output_dir)!r} has logs that were made with other settings ({', '.join(settings)}): "
+            f"{', '.join(differing)}. They are not replaced: pass another `--output_dir`, or the settings of the logs."
+        )
 
 
 def train_and_report(runs: list, output_dir: Path, console: Console) -> None:

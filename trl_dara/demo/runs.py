@@ -15,6 +15,7 @@ from pathlib import Path
 
 
 CHANNELS = ("format", "correctness")
+REWARD_BOUNDS = {"format_reward": [0, 1], "correctness_reward": [-3, 3]}  # of the tool-calling task
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,22 @@ class Run:
 
     def history(self, output_dir: Path) -> list[dict[str, float]]:
         """The metrics of each step so far; none if the log is missing or was written with other settings."""
-        log_file = self.log_file(output_dir)
-        if not log_file.exists():
-            return []
-        # A run that is going on may have written half a line
-        lines = [line for line in log_file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        lines = self._whole_lines(output_dir)
         if not lines or json.loads(lines[0]) != asdict(self):
             return []
         return [json.loads(line) for line in lines[1:]]
+
+    def other_settings(self, output_dir: Path) -> list[str]:
+        """Names of the settings in which the log that is there differs from this run; none if there is no log."""
+        lines = self._whole_lines(output_dir)
+        logged = json.loads(lines[0]) if lines else asdict(self)
+        return [name for name, value in asdict(self).items() if logged.get(name) != value]
+
+    def _whole_lines(self, output_dir: Path) -> list[str]:
+        """The lines of the log; a run that is going on may have written half of the last one."""
+        log_file = self.log_file(output_dir)
+        lines = log_file.read_text().splitlines(keepends=True) if log_file.exists() else []
+        return [line for line in lines if line.endswith("\n")]
 
     def is_finished(self, output_dir: Path) -> bool:
         """Whether all steps of this run are logged."""
