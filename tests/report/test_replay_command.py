@@ -36,6 +36,30 @@ def test_terminal_json_and_page(tmp_path, capsys):
         assert channel["sentence"].replace(" %", "\N{NO-BREAK SPACE}%") in page.read_text()
 
 
+def test_steps_without_a_table_are_said_and_no_verdict_speaks_of_them(tmp_path, capsys):
+    run = write_run(
+        tmp_path / "run", [trl_table(step, {"a": [1.0, 0.0] * 4, "b": [0.0] * 8}, 4) for step in (10, 20, 30)]
+    )
+    json_file, page = tmp_path / "replay.json", tmp_path / "replay.html"
+    assert main(["replay", str(run), "--json", str(json_file), "--html", str(page)]) == 0
+    note = "The tables hold 3 of the 30 steps: nothing is known of the others. Train with `logging_steps=1`"
+    verdict = "always 0 in the 3 recorded steps since step 10: no signal under any rule"
+    printed = " ".join(capsys.readouterr().out.split())
+    assert note in printed and verdict in printed
+    (written,) = json.loads(json_file.read_text())["runs"]
+    assert written["findings"][0].startswith(note) and written["channels"][1]["sentence"] == verdict
+    assert "The tables hold 3 of the 30 steps" in page.read_text() and verdict in page.read_text()
+
+
+@pytest.mark.parametrize("steps, prefix", [((1, 2, 3), ""), ((10, 20, 30), "eval_")])
+def test_tables_of_every_step_and_of_evaluation_miss_none(tmp_path, steps, prefix):
+    run = write_run(tmp_path / "run", [trl_table(step, {"a": [1.0, 0.0] * 4}, 4) for step in steps])
+    for table in (run / "completions").iterdir():
+        table.rename(table.with_name(prefix + table.name))
+    assert main(["replay", str(run), "--json", str(tmp_path / "replay.json")]) == 0
+    assert "The tables hold" not in (tmp_path / "replay.json").read_text()
+
+
 def test_many_channels_fit_a_terminal(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     rewards = {f"reward_number_{index}": np.random.default_rng(index).random(16) for index in range(16)}

@@ -50,6 +50,16 @@ def late(before, after, start):
         ({"weight": 0.0}, "monitor", "weight 0, steers nothing; active in 80 % of groups"),
         ({"shares": {"dvao": 0.4}}, "active", "active in 80 % of groups, carries 40 % of the signal under dvao"),
         ({"shares": {}}, "active", "active in 80 % of groups"),
+        (
+            {"mean": 0.0, "constant": True, "sampled": True},
+            "silent",
+            "always 0 in the 20 recorded steps since step 0: no signal",
+        ),
+        (
+            {"mean": late(0.5, 1.0, 10), "constant": late(False, True, 10), "sampled": True},
+            "saturated",
+            "saturated: always 1 in the 10 recorded steps since step 10; over the recorded steps active in 80 %",
+        ),
     ],
 )
 def test_verdicts(given, kind, text):

@@ -57,6 +57,11 @@ def find_runs(paths: list[str]) -> dict[str, list[Path]]:
     return _named(files_of)
 
 
+def is_evaluation(path: Path) -> bool:
+    """Whether a file is a table of evaluation, by the name that this library gives to those."""
+    return path.name.startswith(_EVALUATION_PREFIX)
+
+
 def read_table(path: Path) -> pd.DataFrame:
     """
     Read one file.
@@ -109,7 +114,7 @@ def _tables_below(folder: Path) -> list[Path]:
     tables = [path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file()]
     if not tables:
         tables = [path for path in folder.rglob("*.parquet") if _TRL_TABLE.fullmatch(path.name)]
-    training = [path for path in tables if not path.name.startswith(_EVALUATION_PREFIX)]
+    training = [path for path in tables if not is_evaluation(path)]
     return sorted(training or tables, key=_natural)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from .batches import GROUP_COLUMNS, TRL_COLUMNS, Batch, drop_repeated, make_batches
-from .reading import read_table
+from .reading import is_evaluation, read_table
 
 
 _CHANNEL_ADVANTAGE = "advantage/"  # before the channel's name: a column that this library writes
@@ -31,6 +31,8 @@ class Recording:
             What was chosen or found while reading, in sentences.
         left_out (`list[str]`):
             Files and rows that are not in the batches, and why.
+        misses_steps (`bool`, *optional*, defaults to `False`):
+            Whether this is a training run of TRL with steps, up to the last one, that have no table.
     """
 
     name: str
@@ -39,10 +41,16 @@ class Recording:
     table: pd.DataFrame
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    misses_steps: bool = False
 
     @property
     def num_generations(self) -> int:
         return self.batches[0].rewards.shape[1]
+
+    @property
+    def table_steps(self) -> np.ndarray:
+        """All steps of the table, increasing, also those whose batch is that of the step before."""
+        return np.unique(self.table["step"])
 
 
 def read_recording(
@@ -87,7 +95,10 @@ def read_recording(
     table = _one_table(tables, channels, group_column, left_out)
     table = _drop_infinite(table, channels, notes)
     batches = make_batches(table, channels, group_column, num_generations, notes, left_out)
-    return Recording(name, channels, drop_repeated(batches, table, notes), table, notes, left_out)
+    recording = Recording(name, channels, drop_repeated(batches, table, notes), table, notes, left_out)
+    of_training = TRL_COLUMNS <= set(table.columns) and not any(map(is_evaluation, files))
+    recording.misses_steps = of_training and bool((np.diff(recording.table_steps, prepend=0) > 1).any())
+    return recording
 
 
 def _choose_channels(

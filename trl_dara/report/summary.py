@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from .recording import Recording
 from .replay import Replay
 from .verdicts import ChannelHistory, fair_shares, judge, known_mean, percent, quoted_first
 
@@ -62,6 +63,7 @@ def _channels(replay: Replay) -> list[dict]:
             shares={rule: known_mean(played.share[:, index]) for rule, played in replay.rules.items()},
             fair_share=fair[index],
             weight=replay.weights[index],
+            sampled=replay.recording.misses_steps,
         )
         verdict = judge(history)
         known = own["mean"][~np.isnan(own["mean"])]
@@ -130,7 +132,7 @@ def _steps(replay: Replay) -> dict:
 
 
 def _findings(replay: Replay) -> list[str]:
-    findings = []
+    findings = _steps_between(replay.recording)
     inactive = known_mean(replay.batch_metrics["frac_groups_inactive"])
     conflict = known_mean(replay.batch_metrics["frac_conflict"])
     collisions = {rule: known_mean(replay.rules[rule].collisions) for rule in ("grpo", "gdpo")}
@@ -149,6 +151,16 @@ def _findings(replay: Replay) -> list[str]:
             "batch, or `calibration_window`, let dara_* tell dense from sparse rewards."
         )
     return [*findings, *_logged_rule(replay)]
+
+
+def _steps_between(recording: Recording) -> list[str]:
+    if not recording.misses_steps:
+        return []
+    steps = recording.table_steps
+    return [
+        f"The tables hold {len(steps):,} of the {steps[-1]:,} steps: nothing is known of the others. "
+        "Train with `logging_steps=1` for a table of every step."
+    ]
 
 
 def _logged_rule(replay: Replay) -> list[str]:

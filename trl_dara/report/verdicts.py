@@ -39,6 +39,8 @@ class ChannelHistory:
             The user's weight.
         judged_by (`str`, *optional*, defaults to `"gdpo"`):
             Rule whose share says whether the channel is starved.
+        sampled (`bool`, *optional*, defaults to `False`):
+            Whether nothing is known of other steps, so that the verdict speaks of these steps alone.
     """
 
     name: str
@@ -52,6 +54,7 @@ class ChannelHistory:
     fair_share: float = 0.0
     weight: float = 1.0
     judged_by: str = "gdpo"
+    sampled: bool = False
 
 
 @dataclass
@@ -96,25 +99,31 @@ def _judge(channel: ChannelHistory) -> tuple[str, str]:
     steps, mean, constant = channel.steps[scored], channel.mean[scored], channel.constant[scored]
     since = _constant_since(mean, constant)
     if since == 0:
-        return "silent", f"always {mean[0]:.4g} since step {steps[0]}: no signal under any rule"
+        return "silent", f"{_always(channel, mean, steps)}: no signal under any rule"
     if not channel.density[scored].any():
         return "silent", "differs between prompts, but never between the completions of one prompt: no signal"
     last = slice(-max(1, len(mean) // 4), None)
     facts = _facts(channel)
+    over = "recorded steps" if channel.sampled else "run"
     penalty = channel.weight < 0  # at its best when it is low
     stuck = known_mean((channel.dead_low if penalty else channel.dead_high)[scored][last])
     if len(mean) - since >= max(2, CONSTANT_TAIL * len(mean)):
         kind = "saturated" if mean[-1] == (mean.min() if penalty else mean.max()) else "silent"
         label = "saturated: " if kind == "saturated" else ""
-        return kind, f"{label}always {mean[-1]:.4g} since step {steps[since]}; over the run {facts}"
+        return kind, f"{label}{_always(channel, mean[since:], steps[since:])}; over the {over} {facts}"
     if stuck >= SATURATED:
         end = "bottom" if penalty else "top"
-        return "saturated", f"saturated: at the {end} in {percent(stuck)} of groups lately; over the run {facts}"
+        return "saturated", f"saturated: at the {end} in {percent(stuck)} of groups lately; over the {over} {facts}"
     if _below_fair(channel, channel.judged_by):
         return "starved", f"starved: {facts}{_too_hard(channel)}"
     if _below_fair(channel, "grpo"):
         return "drowned", f"drowned under grpo by the larger values of other rewards: {facts}"
     return "active", facts + _too_hard(channel)
+
+
+def _always(channel: ChannelHistory, mean: np.ndarray, steps: np.ndarray) -> str:
+    where = f"in the {len(steps)} recorded steps " if channel.sampled and len(steps) > 1 else ""
+    return f"always {mean[-1]:.4g} {where}since step {steps[0]}"
 
 
 def _constant_since(mean: np.ndarray, constant: np.ndarray) -> int:
