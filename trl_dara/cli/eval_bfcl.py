@@ -45,7 +45,7 @@ class BFCLArguments:
         partial (`bool`, *optional*, defaults to `False`):
             Aggregate although cases are missing. The result is marked as partial.
         bfcl_python (`str`, *optional*):
-            Python interpreter that has `bfcl_eval`. By default the one of this program.
+            Python interpreter that has `bfcl_eval`, of an environment of its own. By default the one of this program.
         time_limit (`float`, *optional*, defaults to `10.0`):
             Seconds that executing or checking the calls of one case may take; beyond, the case is wrong.
         output_dir (`str`, *optional*, defaults to `"outputs/eval_bfcl"`):
@@ -69,7 +69,9 @@ class BFCLArguments:
     )
     bfcl_python: str | None = field(
         default=None,
-        metadata={"help": "Python interpreter that has bfcl_eval. By default the one of this program."},
+        metadata={
+            "help": "Python interpreter that has bfcl_eval, of an environment of its own. By default this program's."
+        },
     )
     time_limit: float = field(
         default=10.0,
@@ -84,7 +86,7 @@ class BFCLArguments:
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"`limit` is {self.limit}. Pass an integer of at least 1.")
         if self.stage == "all" and not self.partial and (self.categories or self.limit):
-            raise ValueError("`categories` and `limit` leave cases out. Pass `partial` to aggregate without them.")
+            raise ValueError("`categories` and `limit` leave cases out. Pass `--partial` to aggregate without them.")
 
 
 def run(argv: list[str]) -> int:

@@ -151,8 +151,8 @@ def test_all_stages_with_a_model(tiny_model, bfcl_python, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--limit", "3"], "Pass `partial`"),
-        (["--categories", "live_simple"], "Pass `partial`"),
+        (["--limit", "3"], "Pass `--partial`"),
+        (["--categories", "live_simple"], "Pass `--partial`"),
         (["--categories", "irrelevance"], "`categories` has ['irrelevance']"),
         (["--stage", "generate", "--limit", "0"], "`limit` is 0"),
     ],
@@ -194,9 +194,13 @@ def test_a_program_that_is_no_interpreter_is_named(tmp_path, capsys):
     assert main([*command, program]) == 1
     assert f"{program} could not run worker.py (exit code 0)" in capsys.readouterr().out
     assert main([*command, sys.executable]) == 1
-    assert (
-        f"{sys.executable} -m pip install --no-deps bfcl-eval==2026.3.23\n" in capsys.readouterr().out
-    )  # in one line
+    printed = capsys.readouterr().out
+    # Each command in one line, and the page of evaluation has the same
+    commands = [line.strip() for line in printed.splitlines() if line.startswith("  ")]
+    page = (Path(__file__).parents[3] / "docs/evaluation.md").read_text()
+    assert commands[1] == "bfcl-env/bin/pip install --no-deps bfcl-eval==2026.3.23 filelock mpmath==1.3.0"
+    assert len(commands) == 2 and all(command in page for command in commands)
+    assert "`--bfcl_python bfcl-env/bin/python`" in printed
 
 
 @pytest.mark.parametrize("options", [[], ["--partial"]])

@@ -232,7 +232,8 @@ def test_a_missing_package_is_named_with_its_remedy():
     with pytest.raises(ImportError) as error:
         BFCL(sys.executable)
     assert "lacks the module bfcl_eval" in str(error.value)
-    assert "-m pip install --no-deps bfcl-eval==2026.3.23" in str(error.value)
+    assert "bfcl-env/bin/pip install --no-deps bfcl-eval==2026.3.23" in str(error.value)
+    assert "`--bfcl_python bfcl-env/bin/python`" in str(error.value)
 
 
 def test_a_missing_interpreter_is_named():

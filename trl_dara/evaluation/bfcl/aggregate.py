@@ -51,7 +51,7 @@ def aggregate(scores: Mapping[str, list[dict]], partial: bool = False) -> dict:
     if missing and not partial:
         raise ValueError(
             f"These categories are incomplete: {', '.join(missing)}. Generate and score what is missing, or pass "
-            "`partial` for a result that is marked as such."
+            "`partial` (on the command line, `--partial`) for a result that is marked as such."
         )
     categories = {
         category: {"cases": counts[category]}

@@ -141,10 +141,11 @@ class BFCL:
             return
         what = f"has version {found['version']}" if "version" in found else f"lacks the module {found['missing']}"
         raise ImportError(
-            f"`bfcl_python` is {self.python!r}, which {what}. The evaluation needs bfcl_eval {VERSION}, without the "
-            "packages that it declares (they do not fit beside this library):\n"
-            f"  {self.python} -m pip install --no-deps bfcl-eval=={VERSION}\n"
-            f'  {self.python} -m pip install filelock "mpmath==1.3.0"'
+            f"`bfcl_python` is {self.python!r}, which {what}. The evaluation needs bfcl_eval {VERSION} in an environment of "
+            "its own, without the packages that it declares (they do not fit beside this library):\n"
+            "  python3 -m venv bfcl-env\n"
+            f"  bfcl-env/bin/pip install --no-deps bfcl-eval=={VERSION} filelock mpmath==1.3.0\n"
+            "Then pass `--bfcl_python bfcl-env/bin/python`."
         )
 
     def _ask(self, method: str, **arguments):
