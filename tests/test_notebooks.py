@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -232,6 +233,20 @@ def run(path: Path, folder: Path, monkeypatch, checks: dict[str, str]) -> None:
     os.mkdir(work)
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(work)}}).execute()
     assert not list(ROOT.glob("notebooks/outputs"))
+
+
+@pytest.mark.parametrize("path, folder", [(TOOL_CALLING, "notebooks"), (MATH, "notebooks"), (MATH, ".")])
+def test_smoke_mode_finds_its_model_from_the_root_and_from_notebooks_and_leaves_nothing(path, folder, tmp_path):
+    (smoke_cell,) = [cell for cell in code_cells(path) if "SMOKE" in cell]
+    check = "\nassert os.path.isfile(DATA) and os.path.isdir(MODEL); print(smoke_folder.name)"
+    before = set(os.listdir(ROOT / folder))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"SMOKE": "1", "HF_HUB_OFFLINE": "1", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", smoke_cell + check]
+    done = subprocess.run(command, cwd=ROOT / folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).parent == tmp_path and not os.path.exists(done.stdout.strip())
+    assert not {name for name in set(os.listdir(ROOT / folder)) - before if name.startswith("tiny")}
 
 
 def test_rewards_on_paper_runs(tmp_path, monkeypatch):
