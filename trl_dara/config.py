@@ -8,7 +8,7 @@ from trl import GRPOConfig
 from .aggregation import check_aggregation_name, get_aggregation
 
 
-_DICT_FIELDS = ["aggregation_kwargs", "reward_bounds", "reward_gates", "reward_weight_schedules"]
+DICT_FIELDS = ["aggregation_kwargs", "reward_bounds", "reward_gates", "reward_weight_schedules"]
 
 
 @dataclass
@@ -78,7 +78,7 @@ class MultiRewardGRPOConfig(GRPOConfig):
             Largest number of rounds of generation for one batch, the first included.
     """
 
-    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + _DICT_FIELDS
+    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + DICT_FIELDS
 
     aggregation: str | None = field(
         default=None,
@@ -166,8 +166,8 @@ class MultiRewardGRPOConfig(GRPOConfig):
                 "bfloat16 (T4, V100) pass `fp16=True` (`--fp16` on the command line); on a machine without a GPU pass "
                 "`use_cpu=True` and `bf16=False` (`--use_cpu --bf16 false`)."
             )
-        for name in _DICT_FIELDS:
-            setattr(self, name, _parsed(name, getattr(self, name)))
+        for name in DICT_FIELDS:
+            setattr(self, name, parse_mapping(name, getattr(self, name)))
         if self.aggregation is not None and self.aggregation_kwargs is not None:
             get_aggregation(self.aggregation, self.aggregation_kwargs)
         elif self.aggregation is not None:
@@ -199,7 +199,7 @@ class MultiRewardGRPOConfig(GRPOConfig):
         super().__post_init__()
 
 
-def _parsed(name: str, value: dict | str | None) -> dict | None:
+def parse_mapping(name: str, value: dict | str | None) -> dict | None:
     """A setting that is a mapping in Python and YAML and a JSON string on the command line."""
     if isinstance(value, str):
         try:

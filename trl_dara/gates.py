@@ -44,7 +44,7 @@ def parse_gates(reward_gates: dict | None, channel_names: list[str]) -> list[Rew
     """
     gates = []
     for name, options in (reward_gates or {}).items():
-        named = [name, options.get("on")] if isinstance(options, dict) else [name]
+        named = [name, options["on"]] if isinstance(options, dict) and "on" in options else [name]
         unknown = [channel for channel in named if channel not in channel_names]
         if unknown:
             raise ValueError(f"`reward_gates` names the channel {unknown[0]!r}, but the channels are {channel_names}.")
@@ -54,7 +54,7 @@ def parse_gates(reward_gates: dict | None, channel_names: list[str]) -> list[Rew
         if not complete or options.get("mode", "zero") not in ("zero", "skip") or options["on"] == name:
             raise ValueError(
                 f"`reward_gates` gives channel '{name}' the gate {options!r}. Pass {{'on': another channel, 'above': a "
-                "number, 'mode': 'zero' or 'skip'}."
+                "number, 'mode': 'zero' or 'skip'}. In YAML, write 'on' in quotes: without them it means true."
             )
         on = channel_names.index(options["on"])
         gates.append(RewardGate(channel_names.index(name), on, float(options["above"]), options.get("mode", "zero")))

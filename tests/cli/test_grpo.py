@@ -103,6 +103,22 @@ def test_mistake_found_by_the_script_is_one_sentence_and_exit_code_2(working_fol
     assert "Traceback" not in result.stderr
 
 
+def test_misspelt_channel_is_found_before_the_model_is_loaded(working_folder, monkeypatch, capsys):
+    bounds = ("--model_name_or_path", "nowhere", "--reward_bounds", '{"shrot": [-1, 0]}')
+    result = trl_dara(working_folder, "grpo", "--config", "recipe.yaml", *bounds)
+    assert result.returncode == 2
+    sentence = "error: `reward_bounds` names ['shrot'], but the channels are ['vowels', 'short']."
+    assert result.stderr.strip().splitlines()[-1] == f"trl-dara grpo: {sentence}"
+    monkeypatch.chdir(working_folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("TRL_DARA_TEST", "")
+    for command in ("plan", "check"):
+        with pytest.raises(SystemExit) as end:
+            main([command, "--config", "recipe.yaml", *bounds])
+        assert end.value.code == 2 and sentence in capsys.readouterr().err
+    sys.modules.pop("own_rewards")
+
+
 def test_failing_training_has_its_exit_code_and_one_traceback(working_folder):
     (working_folder / "own_rewards.py").write_text(
         REWARDS + "\n\ndef fails(completions, **kwargs):\n    return 1 / 0\n"

@@ -4,7 +4,7 @@ import re
 import pytest
 from accelerate.commands.launch import launch_command_parser
 
-from trl_dara.cli.options import REMOVED, build, read_options
+from trl_dara.cli.options import REMOVED, build, check_channels, read_options
 from trl_dara.config import MultiRewardGRPOConfig
 from trl_dara.scripts.grpo import MultiRewardGRPOScriptArguments, build_script_arguments, make_parser
 
@@ -169,6 +169,61 @@ def test_weights_in_two_places(capsys, recipe):
     options, _ = read("--config", recipe(REWARDS_YAML), "--reward_weights", "1", "2")
     sentence = error_of(capsys, build_script_arguments, make_parser(), options)
     assert "`weight`" in sentence and "`reward_weights` is [1.0, 2.0]" in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "reward_bounds: {breif: [0, 1]}",
+            "`reward_bounds` names ['breif'], but the channels are ['judge', 'think_for",
+        ),
+        ("reward_bounds: {brief: [1, 0]}", "channel 'brief' the bounds [1, 0]"),
+        ("reward_bounds: '{brief}'", "`reward_bounds` is '{brief}', which is no JSON"),
+        ("reward_gates: {brief: {'on': format, above: 0.5}}", "`reward_gates` names the channel 'format'"),
+        ("reward_gates: {brief: {on: format, above: 0.5}}", "In YAML, write 'on' in quotes"),
+        ("reward_weight_schedules: {breif: {type: constant, value: 2}}", "names the channel 'breif'"),
+        ("group_filter: brief, format", "names ['format']"),
+        (
+            "aggregation: static_sym\naggregation_kwargs: {static_weights: {breif: 2}}",
+            "`static_weights` names ['breif']",
+        ),
+        ("aggregation: saw", "`reward_bounds` has none for ['judge', 'think_format_reward', 'brief']"),
+    ],
+)
+def test_what_is_said_about_channels_is_checked_without_a_model(capsys, recipe, text, says):
+    options, _ = read("--config", recipe(f"{REWARDS_YAML}reward_model_name_or_path: nowhere/judge\n{text}\n"))
+    script_args = build_script_arguments(make_parser(), options)
+    assert says in error_of(capsys, check_channels, make_parser(), options, script_args)
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (
+            "[1, 2, 3]",
+            "`reward_weights` has 3 weights, but there are 2 channels: ['think_format_reward', 'think_length",
+        ),
+        ("[0, 0]", "0 for every channel"),
+        ("{think_format: 2}", "`reward_weights` names ['think_format']"),
+    ],
+)
+def test_weights_that_do_not_fit_the_channels(capsys, recipe, weights, says):
+    text = f"reward_funcs: [think_format_reward, think_length_reward]\nreward_weights: {weights}\n"
+    options, _ = read("--config", recipe(text))
+    script_args = build_script_arguments(make_parser(), options)
+    assert says in error_of(capsys, check_channels, make_parser(), options, script_args)
+
+
+def test_settings_by_channel_that_fit(recipe):
+    text = (
+        f"{REWARDS_YAML}reward_bounds: {{brief: [0, 1]}}\ngroup_filter: brief\naggregation: grpo\n"
+        "reward_gates: {brief: {'on': think_format_reward, above: 0.5}}\n"
+    )
+    options, _ = read("--config", recipe(text))
+    given = vars(options).copy()
+    check_channels(make_parser(), options, build_script_arguments(make_parser(), options))
+    assert vars(options) == given | {"reward_weights": [1.0, 0.5]}  # nothing else is touched
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def run(argv: list[str]) -> int:
     from trl import DatasetMixtureConfig
     from trl.trainer.utils import get_callable_name
 
-    from trl_dara.cli.options import build, read_options
+    from trl_dara.cli.options import build, check_channels, read_options
     from trl_dara.rewards.channel import unique_names
     from trl_dara.scripts.grpo import build_script_arguments, get_split, load_data, make_parser
 
@@ -110,6 +110,7 @@ def run(argv: list[str]) -> int:
     options, _ = read_options(parser, argv)
     arguments = build(parser, options, CheckArguments)
     script_args = build_script_arguments(parser, options)
+    check_channels(parser, options, script_args)
     try:
         dataset = load_data(script_args, build(parser, options, DatasetMixtureConfig))
         split = get_split(dataset, script_args, "dataset_train_split")

@@ -5,12 +5,17 @@ import difflib
 import importlib.resources
 from dataclasses import fields
 
+import torch
 import yaml
 from accelerate.commands.launch import launch_command_parser
 from trl import ModelConfig, TrlParser
 from trl.cli.accelerate_config import resolve_accelerate_config_argument
+from trl.trainer.utils import get_callable_name
 
-from ..config import MultiRewardGRPOConfig
+from ..channels import Channels
+from ..config import DICT_FIELDS, MultiRewardGRPOConfig, parse_mapping
+from ..group_filter import parse_criterion
+from ..validation import DEFAULT_AGGREGATION, complete_aggregation_kwargs
 
 
 # Options of earlier TRL and transformers versions, of TRL's forks and of open-r1, which recipes on the web still use.
@@ -109,6 +114,45 @@ def build(parser: TrlParser, namespace: argparse.Namespace, dataclass_type: type
     try:
         return dataclass_type(**{option.name: values[option.name] for option in fields(dataclass_type) if option.init})
     except (TypeError, ValueError) as error:
+        parser.error(_one_line(error))
+
+
+def check_channels(parser: TrlParser, namespace: argparse.Namespace, script_args) -> None:
+    """
+    Check all that the options say about channels, by name or by position: weights, bounds, gates, schedules, keyword
+    arguments of the rule and the group filter. The trainer does so too, but after the model is loaded.
+
+    Ends the program with exit code 2 and one sentence when something is wrong.
+
+    Args:
+        parser ([`~trl.TrlParser`]):
+            Parser of the subcommand.
+        namespace (`argparse.Namespace`):
+            Its options, `weight` entries of `reward_funcs` moved to `reward_weights`.
+        script_args ([`~trl_dara.scripts.grpo.MultiRewardGRPOScriptArguments`]):
+            The reward functions and the reward model.
+    """
+    names = [get_callable_name(function) for function in script_args.functions]
+    if script_args.reward_model_name_or_path:
+        names.insert(0, script_args.reward_model_name_or_path.split("/")[-1])  # as TRL names it
+    weights = namespace.reward_weights
+    named_weights = weights if isinstance(weights, dict) else None
+    if weights is None or named_weights is not None:
+        weights = [1.0] * len(names)
+    settings = argparse.Namespace(**vars(namespace))
+    try:
+        if len(weights) != len(names):
+            raise ValueError(
+                f"`reward_weights` has {len(weights)} weights, but there are {len(names)} channels: {names}."
+            )
+        for name in DICT_FIELDS:
+            setattr(settings, name, parse_mapping(name, vars(namespace)[name]))
+        channels = Channels(names, torch.tensor(weights), named_weights, settings)  # weights of shape (K,)
+        aggregation = settings.aggregation or DEFAULT_AGGREGATION
+        complete_aggregation_kwargs(settings.aggregation_kwargs or {}, aggregation, channels, settings.num_generations)
+        if settings.group_filter != "none":
+            parse_criterion(settings.group_filter, channels.names)
+    except ValueError as error:
         parser.error(_one_line(error))
 
 

@@ -14,6 +14,9 @@ HELP = "show batches, steps and expected reward densities of a configuration, wi
 
 GROUP_SIZES = (2, 4, 8, 16, 32)
 
+# Settings that speak of channels; without them the reward functions need not be there for a plan.
+BY_CHANNEL = ("reward_weights", "reward_bounds", "reward_gates", "reward_weight_schedules")
+
 
 @dataclass
 class PlanArguments:
@@ -186,8 +189,8 @@ def run(argv: list[str]) -> int:
     from rich.console import Console
 
     from trl_dara.aggregation import get_aggregation
-    from trl_dara.cli.options import build, read_options
-    from trl_dara.scripts.grpo import make_parser
+    from trl_dara.cli.options import build, check_channels, read_options
+    from trl_dara.scripts.grpo import build_script_arguments, make_parser
     from trl_dara.validation import DEFAULT_AGGREGATION
 
     parser = make_parser("trl-dara plan", PlanArguments)
@@ -202,6 +205,9 @@ def run(argv: list[str]) -> int:
         plan = plan_batches(options, arguments.num_processes, num_prompts)
     except ValueError as error:
         parser.error(str(error))
+    if (options.reward_funcs or options.reward_model_name_or_path) and any(vars(options)[name] for name in BY_CHANNEL):
+        script_args = build_script_arguments(parser, options)
+        check_channels(parser, options, script_args)
     rows = _batch_rows(plan, num_prompts) + _density_rows(plan, rule, options.calibration_window)
     table = Table("", f"aggregation {aggregation}", title="Plan")
     for row in rows:

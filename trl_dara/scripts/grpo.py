@@ -23,7 +23,7 @@ from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
-from trl_dara.cli.options import build, read_options
+from trl_dara.cli.options import build, check_channels, read_options
 from trl_dara.config import MultiRewardGRPOConfig
 from trl_dara.rewards.loading import load_rewards, merge_weights
 from trl_dara.validation import check_prompt_column
@@ -255,9 +255,12 @@ if __name__ == "__main__":
     namespace, _ = read_options(parser, sys.argv[1:])
     if namespace.model_name_or_path is None:
         parser.error("`model_name_or_path` is not set. Give the model to train: a folder, or a name on the Hub.")
+    script_args = build_script_arguments(parser, namespace)
+    training_args = build(parser, namespace, MultiRewardGRPOConfig)
+    check_channels(parser, namespace, script_args)
     main(
-        build_script_arguments(parser, namespace),
-        build(parser, namespace, MultiRewardGRPOConfig),
+        script_args,
+        training_args,
         build(parser, namespace, ModelConfig),
         build(parser, namespace, DatasetMixtureConfig),
     )
