@@ -160,3 +160,20 @@ def test_no_part_of_trl_is_imported_and_100_000_rows_pass(tmp_path):
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "100,000 completions, 12,500 groups of 8, 100 steps" in result.stdout
+
+
+def test_a_log_of_metrics_is_sent_to_report(tmp_path, capsys):
+    log = tmp_path / "gdpo-seed0.jsonl"
+    lines = [{"name": "gdpo-seed0", "rule": "gdpo"}, {"step": 1, "loss": 0.0, "rewards/format_reward/mean": 0.5}]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["replay", str(tmp_path)]) == 1
+    message = "This is a log of metrics, not a table of completions. Pass it to `trl-dara report`."
+    assert message in capsys.readouterr().err
+
+
+def test_of_many_columns_a_message_names_ten(tmp_path, capsys):
+    columns = {f"column_{index}": [0.0, 1.0] for index in range(54)}
+    pd.DataFrame({"step": 1} | columns).to_csv(tmp_path / "t.csv")
+    assert main(["replay", str(tmp_path / "t.csv")]) == 1
+    message = " ".join(capsys.readouterr().err.split())
+    assert "'column_8', … (55 in all)" in message and "column_9" not in message

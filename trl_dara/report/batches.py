@@ -1,5 +1,6 @@
 """Groups in a table of completions, and the batches that they make."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,12 +119,19 @@ def drop_repeated(batches: list[Batch], table: pd.DataFrame, notes: list[str]) -
     return kept
 
 
+def shown_columns(columns: Iterable[str]) -> str:
+    """The names of columns for a message, the first ten of many."""
+    columns = list(columns)
+    more = f", … ({len(columns)} in all)" if len(columns) > 10 else ""
+    return ", ".join(map(repr, columns[:10])) + more
+
+
 def _group_of_each_row(
     table: pd.DataFrame, group_column: str | None, num_generations: int | None
 ) -> tuple[np.ndarray, str]:
     """Number the groups in the order of the steps, shape `(rows,)`, and say how they were found."""
     if group_column is not None and group_column not in table.columns:
-        raise ValueError(f"`--group-column` is {group_column!r}. The columns are {list(table.columns)}.")
+        raise ValueError(f"`--group-column` is {group_column!r}. The columns are {shown_columns(table.columns)}.")
     if not TRL_COLUMNS <= set(table.columns):
         group_column = group_column or next((name for name in GROUP_COLUMNS if name in table.columns), None)
     steps = table["step"].to_numpy()
@@ -136,7 +144,7 @@ def _group_of_each_row(
         return starts.cumsum(), "consecutive rows with the same prompt"
     if num_generations is None:
         raise ValueError(
-            f"There is no column `prompt` or `group`, only {list(table.columns)}. Name the column that says which "
+            f"There is no column `prompt` or `group`, only {shown_columns(table.columns)}. Name the column that says which "
             "rows belong to one prompt with `--group-column`, or pass `--num-generations` where they are consecutive."
         )
     within = table.groupby("step").cumcount().to_numpy() // num_generations

@@ -1,15 +1,17 @@
 """From tables of completions to batches of rewards, group by group."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from .batches import GROUP_COLUMNS, TRL_COLUMNS, Batch, drop_repeated, make_batches
+from .batches import GROUP_COLUMNS, TRL_COLUMNS, Batch, drop_repeated, make_batches, shown_columns
 from .reading import is_evaluation, read_table
 
 
+_METRIC = re.compile(r"(eval_)?rewards/.+/mean")  # in the logs of TRL
 _CHANNEL_ADVANTAGE = "advantage/"  # before the channel's name: a column that this library writes
 
 
@@ -90,6 +92,8 @@ def read_recording(
             left_out.append(f"{file.name} {error}.")
     if not tables:
         raise ValueError(f"No table can be read. {' '.join(left_out)}")
+    if all(any(map(_METRIC.fullmatch, table.columns)) and "prompt" not in table for table in tables.values()):
+        raise ValueError("This is a log of metrics, not a table of completions. Pass it to `trl-dara report`.")
     notes = []
     channels = _choose_channels(tables, reward_columns, group_column, notes)
     table = _one_table(tables, channels, group_column, left_out)
@@ -109,7 +113,9 @@ def _choose_channels(
     if reward_columns is not None:
         missing = [column for column in reward_columns if column not in numeric]
         if missing:
-            raise ValueError(f"`--reward-columns` names {missing}. The columns with numbers are {numeric}.")
+            raise ValueError(
+                f"`--reward-columns` names {missing}. The columns with numbers are {shown_columns(numeric)}."
+            )
         return list(dict.fromkeys(reward_columns))
     with_advantages = [column for column in numeric if _CHANNEL_ADVANTAGE + column in columns]
     if with_advantages:  # written by this library, which says itself what a channel is
@@ -120,8 +126,8 @@ def _choose_channels(
     channels = [column for column in possible if _in_most(tables, column)]
     if not channels:
         raise ValueError(
-            f"No column holds rewards: the columns are {columns}, of which {numeric} hold numbers. Name the rewards "
-            "with `--reward-columns`."
+            f"No column holds rewards: the columns are {shown_columns(columns)}, of which {len(numeric)} hold numbers. "
+            "Name the rewards with `--reward-columns`."
         )
     notes.append(f"Taken as rewards, being numeric: {', '.join(channels)}. `--reward-columns` chooses others.")
     if len(channels) < len(possible):
