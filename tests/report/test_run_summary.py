@@ -107,7 +107,23 @@ def test_a_crossing_that_the_run_is_too_short_to_confirm_is_marked():
     (table,) = summary["tables"]
     assert "A step with a question mark: reached, and the run is too short to confirm it." in table["notes"]
     never = summary_of(run_of(record=RECORD, mean=np.full(40, 0.4)))["tables"][0]["notes"]
-    assert never[0].startswith("No run gets there: first at 50 %, first at 80 %, first at 90 %, stable at 50 %")
+    assert never == ["No run gets there: first at 50 % and above, stable at 50 % and above."]
+    almost = summary_of(run_of(record=RECORD, mean=np.full(40, 0.98)))["tables"][0]["notes"]
+    assert almost == ["No run gets there: stable at 99 %."]
+
+
+def test_what_a_density_peak_is_the_mean_of():
+    values = {"mean": np.full(8, 0.5), "density": [0.0, 1.0, 0.5, 0.75, 0.75, 0.0, 0.0, 0.0]}
+    small = summary_of(run_of(record=RECORD | {"prompts": 16}, **values))
+    assert cells(small, "density peak") == ["75 %"] and cells(small, "density peak at step") == ["3"]
+    (note,) = [note for note in small["tables"][0]["notes"] if "density peak" in note]
+    assert note.startswith(
+        "The density peak is that of the mean of 2 logged values, which has at least 32 groups; its"
+    )
+    smaller = run_of("smaller", record=RECORD | {"prompts": 8}, **values)
+    both = summary_of(run_of(record=RECORD | {"prompts": 16}, **values), smaller)
+    assert "mean of 2 to 4 logged values" in " ".join(both["tables"][0]["notes"])
+    assert "density peak" not in str(summary_of(run_of(record=RECORD, **values))["tables"][0]["notes"])
 
 
 def test_why_there_is_no_threshold_or_no_stable_crossing():
@@ -125,8 +141,8 @@ def test_runs_of_different_lengths_are_averaged_over_what_all_have():
     short.max_steps, short.record["resumed_at"] = 20, [4, 8]
     summary = summary_of(long, short)
     assert cells(summary, "mean reward") == ["0.000", "0.500"]
-    assert (
-        summary["scope"] == "Mean reward, density, weight and share are means over steps 1 to 10, which all runs have."
+    assert summary["scope"].startswith(
+        "Mean reward, density, weight and share are means over steps 1 to 10, which all runs have. First: a single "
     )
     assert "The runs differ in learning_rate: 1e-05, 1e-06." in summary["findings"]
     assert summary["groups"][1]["runs"][0]["notes"] == [

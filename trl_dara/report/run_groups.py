@@ -217,6 +217,11 @@ def stable_at(run: TrainingRun, steps: np.ndarray, shares: np.ndarray, threshold
     return StableCrossing(*in_steps)
 
 
+def peak_window(run: TrainingRun, groups: int) -> int:
+    """Number of logged values of a run that are over at least so many groups."""
+    return -(-groups // max(1, round(run.batches_per_value * run.record.get("prompts", groups))))
+
+
 def density_peak(run: TrainingRun, channel: str, groups: int) -> tuple[int, float] | None:
     """
     Where the density of a channel is highest.
@@ -233,7 +238,7 @@ def density_peak(run: TrainingRun, channel: str, groups: int) -> tuple[int, floa
         `tuple[int, float]`, *optional*: the step and the density, `None` if none was logged.
     """
     steps, density = run.series("density", channel)
-    window = min(len(density), -(-groups // max(1, round(run.batches_per_value * run.record.get("prompts", groups)))))
+    window = min(len(density), peak_window(run, groups))
     if not len(density):
         return None
     means = trailing_mean(density, window)[window - 1 :]

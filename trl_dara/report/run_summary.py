@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .run_groups import RunGroup
+from .run_groups import HOLD, WINDOW, RunGroup
 from .run_tables import channel_table, common_end
 from .runs import TrainingRun
 from .verdicts import ChannelHistory, Verdict, fair_shares, judge, known_mean
@@ -199,10 +199,13 @@ def _weight_difference(run: TrainingRun) -> float | None:
 
 
 def _scope(groups: Sequence[RunGroup], end: int) -> str:
-    """What the means of the tables are over."""
+    """What the means and the crossings of the tables are over."""
     shared = any(run.last_step != end for group in groups for run in group.runs)
     steps = f"steps 1 to {end}" + (", which all runs have" if shared else "")
-    return f"Mean reward, density, weight and share are means over {steps}."
+    return (
+        f"Mean reward, density, weight and share are means over {steps}. First: a single logged value of the mean reward is "
+        f"at a share of its range. Stable: the mean of {WINDOW} generation batches is there, and stays for {HOLD} more."
+    )
 
 
 def _findings(groups: Sequence[RunGroup]) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..evaluation.stats import StableCrossing, bootstrap_interval
 from ..evaluation.tables import markdown_table
-from .run_groups import RunGroup, density_peak, first_at, shares_of_range, stable_at
+from .run_groups import RunGroup, density_peak, first_at, peak_window, shares_of_range, stable_at
 from .runs import TrainingRun
 from .verdicts import percent
 
@@ -173,8 +173,15 @@ def _form(entry: Entry) -> Callable[[float], str]:
 def _notes(runs: list[TrainingRun], channel: str, bounds, rows: list[dict], never: list[str]) -> list[str]:
     texts = [text for row in rows for cell in row["cells"] for text in (cell["text"], *cell["each"].split())]
     notes = []
+    windows = {peak_window(run, PEAK_GROUPS) for run in runs if len(run.series("density", channel)[0])}
+    if max(windows, default=1) > 1:
+        values = " to ".join(map(str, sorted({min(windows), max(windows)})))
+        notes.append(
+            f"The density peak is that of the mean of {values} logged values, which has at least {PEAK_GROUPS} groups; its "
+            "step is the last of them."
+        )
     if never:
-        notes.append(f"No run gets there: {', '.join(never)}.")
+        notes.append(f"No run gets there: {_and_above(never)}.")
     if any(text.endswith("?") for text in texts):
         notes.append("A step with a question mark: reached, and the run is too short to confirm it.")
     outside = [
@@ -193,6 +200,12 @@ def _notes(runs: list[TrainingRun], channel: str, bounds, rows: list[dict], neve
             f"No stable crossings for {_names(unclear)}: they need a value of every step (`logging_steps=1`)."
         )
     return notes
+
+
+def _and_above(crossings: list[str]) -> str:
+    """Crossings of increasing thresholds: where one is not reached, none above it is."""
+    of_kind = [[measure for measure in crossings if measure.startswith(kind)] for kind in ("first", "stable")]
+    return ", ".join(measures[0] + " and above" * (len(measures) > 1) for measures in of_kind if measures)
 
 
 def _names(runs: Sequence[TrainingRun]) -> str:
