@@ -54,12 +54,12 @@ exit $code
 def start(tmp_path):
     """Starts one of the scripts where these programs exist, and returns its exit code and all calls of `trl-dara`."""
 
-    def run(script: str, *argv: str, nodes: list[str] = NODES, gpus: int = 4) -> tuple[int, list[dict]]:
+    def run(script: str, *argv: str, nodes: list[str] = NODES, gpus: int | None = 4) -> tuple[int, list[dict]]:
         programs = {
             "trl-dara": TRL_DARA,
             "srun": SRUN,
             "scontrol": f"printf '%s\\n' {' '.join(nodes)}",
-            "nvidia-smi": f"seq {gpus}",
+            "nvidia-smi": "exit 127" if gpus is None else f"seq {gpus}",  # that of a command that does not exist
         }
         for name, body in programs.items():
             (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
@@ -150,6 +150,8 @@ def test_too_little_hardware_is_one_sentence(start, capfd):
     recipe = "train_scripts/recipes/scale_up/server_ddp.yaml"
     assert start("train_scripts/recipes/scale_up/server.sh", recipe, gpus=1) == (2, [])
     assert "with one, use one_gpu_colocate.yaml" in capfd.readouterr().err
+    assert start("train_scripts/recipes/scale_up/server.sh", recipe, gpus=None) == (2, [])
+    assert "There is no GPU here" in capfd.readouterr().err
     assert start("train_scripts/slurm/multi_node.sh", nodes=NODES[:1]) == (2, [])
     assert "sbatch --nodes=2 or more" in capfd.readouterr().err
 

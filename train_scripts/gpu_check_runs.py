@@ -184,6 +184,9 @@ def device_runs(check: Check, options: argparse.Namespace) -> Iterator[tuple[str
     def run() -> Outcome:
         if options.device == "cpu":
             return {"name": "cpu"}, []
+        if not torch.cuda.is_available():
+            target = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU only"
+            return {}, [f"there is no GPU here that PyTorch {torch.__version__}, built for {target}, can use"]
         properties = torch.cuda.get_device_properties(0)
         memory = round(properties.total_memory / 2**30, 1)
         return {"name": properties.name, "memory_gib": memory, "cuda": torch.version.cuda}, []

@@ -6,7 +6,11 @@ set -euo pipefail
 recipe=${1:?the YAML file of a recipe with "vllm_mode: server"}
 shift
 model=$(sed -n 's/^model_name_or_path: *//p' "$recipe")
-gpus=$(nvidia-smi --list-gpus | wc -l)
+gpus=$(nvidia-smi --list-gpus | wc -l) || gpus=0
+if [ "$gpus" -eq 0 ]; then
+    echo "There is no GPU here, as far as nvidia-smi can tell. Training with a server needs two." >&2
+    exit 2
+fi
 if [ "$gpus" -lt 2 ]; then
     echo "One GPU to generate and one to train are needed, not $gpus; with one, use one_gpu_colocate.yaml." >&2
     exit 2
