@@ -1,5 +1,6 @@
 """`trl-dara grpo`: launch the training script with `accelerate launch`, as `trl grpo` does."""
 
+import os
 import subprocess
 
 
@@ -20,12 +21,14 @@ def run(argv: list[str]) -> int:
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
 
+    from trl_dara.child_processes import python_path
     from trl_dara.cli.options import read_options
     from trl_dara.scripts.grpo import make_parser
 
     _, launch_args = read_options(make_parser(), argv)
     # As a module, so that the working folder is importable. The script gets all options and leaves out accelerate's.
     launch = [*launch_args, "--module", "trl_dara.scripts.grpo", *argv]
+    os.environ["PYTHONPATH"] = python_path()
     try:
         launch_command(launch_command_parser().parse_args(launch))
     except subprocess.CalledProcessError as error:
