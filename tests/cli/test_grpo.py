@@ -119,23 +119,6 @@ def test_misspelt_channel_is_found_before_the_model_is_loaded(working_folder, mo
     sys.modules.pop("own_rewards")
 
 
-def test_folder_called_like_the_package_does_not_hide_it(working_folder):
-    """A clone of the repository in the working folder, while the package is installed in editable mode."""
-    (working_folder / "trl_dara" / "docs").mkdir(parents=True)
-    program = (
-        f"import sys\nsys.path[0] = {str(ROOT)!r}\nimport trl_dara.cli.main\nsys.path.pop(0)\n"
-        "raise SystemExit(trl_dara.cli.main.main(sys.argv[1:]))\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    argv = ["grpo", "--config", "recipe.yaml", "--dataset_train_split", "nowhere"]
-    command = [sys.executable, "-c", program, *argv]
-    result = subprocess.run(command, cwd=working_folder, env=environment, capture_output=True, text=True, timeout=300)
-    # The trainer has been imported and the data loaded, which is all that is wanted
-    assert "`dataset_train_split` is 'nowhere', but the data set has the splits ['train']" in result.stderr, (
-        result.stderr
-    )
-
-
 def test_failing_training_has_its_exit_code_and_one_traceback(working_folder):
     (working_folder / "own_rewards.py").write_text(
         REWARDS + "\n\ndef fails(completions, **kwargs):\n    return 1 / 0\n"

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ..child_processes import python_path
+
 
 CHANNELS = ("format", "correctness")
 REWARD_BOUNDS = {"format_reward": [0, 1], "correctness_reward": [-3, 3]}  # of the tool-calling task
@@ -153,7 +155,7 @@ def run_all(
 
 def _start(run: Run, output_dir: Path, module: str) -> subprocess.Popen:
     command = [sys.executable, "-m", module, json.dumps(asdict(run)), str(output_dir)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": python_path()}
     with open(output_dir / f"{run.name}.out", "w") as output:
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
