@@ -1,10 +1,12 @@
 import os
 import re
+from dataclasses import fields
 
 import pytest
 from accelerate.commands.launch import launch_command_parser
 
-from trl_dara.cli.options import REMOVED, build, check_channels, read_options
+from train_scripts import math_reasoning, tool_calling
+from trl_dara.cli.options import REMOVED, SCRIPT_OPTIONS, build, check_channels, read_options, split_script_options
 from trl_dara.config import MultiRewardGRPOConfig
 from trl_dara.scripts.grpo import MultiRewardGRPOScriptArguments, build_script_arguments, make_parser
 
@@ -102,6 +104,40 @@ def test_wrong_option(capsys, argv, says):
     sentence = error_of(capsys, read, *argv)
     for text in says:
         assert text in sentence
+
+
+@pytest.mark.parametrize("script", [tool_calling, math_reasoning])
+def test_table_of_script_options_is_true(script):
+    assert SCRIPT_OPTIONS[script.__name__] == {option.name for option in fields(script.ScriptArguments)}
+
+
+def test_recipe_of_a_training_script_is_refused_with_its_name(capsys, recipe):
+    text = "dataset_path: train.parquet\nmax_prompt_length: 2048\nthink_length: true\nnum_generations: 4\n"
+    sentence = error_of(capsys, read, "--config", recipe(text))
+    assert sentence.startswith("This is a recipe for `python -m train_scripts.tool_calling`, with options that only")
+
+
+@pytest.mark.parametrize(
+    ("launch_args", "expected"),
+    [
+        (["--multi_gpu", "--num_processes", "2"], ("", ["--multi_gpu", "--num_processes", "2"])),
+        (["--max_prompt_length", "512"], ("", ["--max_prompt_length", "512"])),  # of an older TRL
+        (["--task", "gsm8k", "--think_length"], ("", ["--task", "gsm8k", "--think_length"])),  # of no one script
+        (
+            ["--num_processes", "2", "--eval_size=50", "--task", "gsm8k", "--multi_gpu"],
+            ("`python -m train_scripts.math_reasoning`", ["--num_processes", "2", "--multi_gpu"]),
+        ),
+        (
+            ["--dataset_path", "a.parquet", "--agregation", "gdpo"],
+            (
+                "`python -m train_scripts.tool_calling` or `python -m train_scripts.math_reasoning`",
+                ["--agregation", "gdpo"],
+            ),
+        ),
+    ],
+)
+def test_options_of_training_scripts_are_told_apart(launch_args, expected):
+    assert split_script_options(launch_args) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import itertools
 import json
 import math
 from argparse import Namespace
+from pathlib import Path
 
 import datasets
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from trl_dara import MultiRewardGRPOConfig, MultiRewardGRPOTrainer
 from trl_dara.cli import plan
 from trl_dara.cli.plan import expected_density, plan_batches
+
+
+RECIPES = Path(__file__).parents[2] / "train_scripts" / "recipes"
 
 
 def options(**changes) -> Namespace:
@@ -162,6 +166,21 @@ def test_plan_of_a_recipe_with_data(printed, tmp_path):
     assert rows["0.25"] == ["0.3750", "0.6797", "0.8999", "0.9900", "0.9999"]
     assert rows["0.5"] == ["0.5000", "0.8750", "0.9922", "1.0000", "1.0000"]
     assert "One prompt" not in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "processes", "script", "prompts", "steps", "generations"),
+    [
+        # From the comments of the recipes: 100 rollout steps each
+        ("tool_calling/qwen2.5-1.5b-instruct/dara_asym_length", 4, "tool_calling", "512", "400", "100"),
+        ("math_reasoning/deepseek-r1-distill-qwen-1.5b/dara_asym", 8, "math_reasoning", "512", "800", "100"),
+    ],
+)
+def test_plan_of_a_recipe_of_a_training_script(printed, recipe, processes, script, prompts, steps, generations):
+    rows, text = printed("--config", str(RECIPES / f"{recipe}.yaml"), "--num_processes", str(processes))
+    assert f"A recipe for `python -m train_scripts.{script}`, whose data" in text
+    assert rows["prompts per generation batch (B)"] == [prompts]
+    assert rows["optimiser steps"] == [steps] and rows["generation batches"] == [generations]
 
 
 def test_weight_bounds_follow_the_rule_and_the_window(printed):

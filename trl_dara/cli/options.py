@@ -60,7 +60,22 @@ REMOVED = {
 }
 
 
-def read_options(parser: TrlParser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+# What the training scripts of the repository, which are not installed, have beside the options of `trl-dara grpo`.
+SCRIPT_OPTIONS = {
+    "train_scripts.tool_calling": {
+        "dataset_path",
+        "dataset_split",
+        "eval_dataset_path",
+        "max_prompt_length",
+        "think_length",
+    },
+    "train_scripts.math_reasoning": {"dataset_path", "eval_size", "max_prompt_length", "task"},
+}
+
+
+def read_options(
+    parser: TrlParser, argv: list[str], script_options: bool = False
+) -> tuple[argparse.Namespace, list[str]]:
     """
     Read the command line and the YAML file given with `--config`, without building the dataclasses: building a training
     configuration needs the devices and the number of processes of the training run.
@@ -72,6 +87,8 @@ def read_options(parser: TrlParser, argv: list[str]) -> tuple[argparse.Namespace
             Parser of the subcommand.
         argv (`list[str]`):
             Arguments of the subcommand.
+        script_options (`bool`, *optional*, defaults to `False`):
+            Whether the options of one of the scripts in `SCRIPT_OPTIONS` may be among what remains.
 
     Returns:
         `tuple[argparse.Namespace, list[str]]`: the value of every option of the parser, and what remains: the options of
@@ -83,7 +100,13 @@ def read_options(parser: TrlParser, argv: list[str]) -> tuple[argparse.Namespace
             _split_config_option(argv), return_remaining_strings=True, separate_remaining_strings=True
         )
         launch_args = _resolve_accelerate_config(from_config + from_command_line)
-        _check_launch_args(parser, namespace, launch_args)
+        scripts, others = split_script_options(launch_args)
+        if scripts and not script_options:
+            raise ValueError(
+                f"This is a recipe for {scripts}, with options that only that script has, beside data and rewards of its own. "
+                "Start it with the script, from a clone of the repository; `trl-dara plan` takes it too."
+            )
+        _check_launch_args(parser, namespace, others)
     except yaml.YAMLError as error:
         parser.error(f"`--config`: the file is not valid YAML: {_one_line(error)}")
     except OSError as error:
@@ -91,6 +114,29 @@ def read_options(parser: TrlParser, argv: list[str]) -> tuple[argparse.Namespace
     except (TypeError, ValueError) as error:
         parser.error(_one_line(error))
     return namespace, launch_args
+
+
+def split_script_options(launch_args: list[str]) -> tuple[str, list[str]]:
+    """
+    Find the options that only a training script of the repository has.
+
+    Args:
+        launch_args (`list[str]`):
+            Options that the subcommand does not have.
+
+    Returns:
+        `tuple[str, list[str]]`: how the script, or each that has all of these options, is started, empty when there are no
+        such options; and the other options.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in set().union(*SCRIPT_OPTIONS.values()):
+        parser.add_argument(f"--{name}", nargs="?", default=argparse.SUPPRESS)
+    found, others = parser.parse_known_args(launch_args)
+    given = set(vars(found))
+    scripts = [f"`python -m {script}`" for script, options in SCRIPT_OPTIONS.items() if given <= options]
+    if not scripts or given <= set(REMOVED):  # older versions of TRL had some of these options
+        return "", launch_args
+    return " or ".join(scripts), others
 
 
 def build(parser: TrlParser, namespace: argparse.Namespace, dataclass_type: type):

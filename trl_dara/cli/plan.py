@@ -189,14 +189,17 @@ def run(argv: list[str]) -> int:
     from rich.console import Console
 
     from trl_dara.aggregation import get_aggregation
-    from trl_dara.cli.options import build, check_channels, read_options
+    from trl_dara.cli.options import build, check_channels, read_options, split_script_options
     from trl_dara.scripts.grpo import build_script_arguments, make_parser
     from trl_dara.validation import DEFAULT_AGGREGATION
 
     parser = make_parser("trl-dara plan", PlanArguments)
-    options, _ = read_options(parser, argv)
+    options, launch_args = read_options(parser, argv, script_options=True)
     arguments = build(parser, options, PlanArguments)
     console = Console()
+    script, _ = split_script_options(launch_args)
+    if script:
+        console.print(f"A recipe for {script}, whose data and rewards are not looked at.")
     try:
         kwargs = options.aggregation_kwargs or {}
         aggregation = options.aggregation or DEFAULT_AGGREGATION
@@ -227,7 +230,7 @@ def _count_prompts(parser, options: Namespace, console) -> int | None:
     from trl_dara.scripts.grpo import get_split, load_data
 
     if not (options.dataset_name or options.datasets):
-        console.print("No data set is given: totals need `--num_prompts` (or `--max_steps`).")
+        console.print("Without a data set, totals need `--num_prompts` (or `--max_steps`).")
         return None
     script_args = build(parser, options, ScriptArguments)
     try:
