@@ -8,7 +8,7 @@ VENV_BFCL ?= .venv-bfcl
 # One thread per process: the tests and the demo run several processes on few cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-vllm test-bfcl test-wheel smoke lint format benchmark-small-batches benchmark-overhead benchmark-rewards clean
+.PHONY: demo test test-slow test-vllm test-bfcl test-wheel smoke lint format benchmark benchmark-all benchmark-small-batches benchmark-overhead benchmark-rewards clean
 
 demo: $(VENV)/.installed
 	$(BIN)/trl-dara demo $(ARGS)
@@ -41,6 +41,13 @@ lint: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# 40 runs of half a minute to a minute each; all rules and experiments take some hours
+benchmark: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.learning $(ARGS)
+
+benchmark-all: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.learning --experiments all --rules all --results_name learning_all $(ARGS)
 
 benchmark-small-batches: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.small_batches $(ARGS)

@@ -268,6 +268,19 @@ def test_numbers_on_the_page_of_rules_are_those_of_the_results():
     assert len(measured) == 7 and all(number in README for number in measured)
 
 
+def test_learning_speed_in_the_readme_is_that_of_the_results():
+    results = (ROOT / "train_scripts/benchmark/results/learning.md").read_text()
+    section = README[README.index("### Learning speed") : README.index("### Small batches")]
+    for experiment in results.split("### ")[1:]:
+        means, ratios = (part.strip() for part in experiment.split("lowest to highest."))
+        assert ratios in section
+        (row,) = [line for line in means.splitlines() if line.startswith("| mean correctness")]
+        assert all(mean in section for mean in re.findall(r"\*\*([\d.]+)\*\*", row)[1:])  # grpo's is left out
+    (row,) = [line for line in results.splitlines() if line.startswith("| stable at 99 %")]
+    steps = re.findall(r"\(([\w ]+)\)", row)
+    assert len(steps) == 3 and all(of_rule in " ".join(section.split()) for of_rule in steps)
+
+
 def test_rounding_error_of_a_constant_reward_is_as_large_as_the_page_says():
     rewards = torch.full((1, 8, 1), 0.3)  # (B, G, K)
     residue = (rewards - torch.nanmean(rewards, dim=1, keepdim=True)).abs().max().item()

@@ -24,6 +24,9 @@ REFERENCE = "gdpo"
 # The ratios to the reference that are shown, with the experiments for which each says most
 RATIOS = ("steps to 0.5", "steps to 0.8", "stable at 95 %", "stable at 99 %")
 
+NEVER = "never"
+NOT_ALL = "–"  # not every seed gets there
+
 Measures = dict[str, float | None]
 
 
@@ -109,7 +112,7 @@ def _table(results: pd.DataFrame, cell: Callable[[pd.DataFrame], str]) -> str:
     lines = [f"| | {' | '.join(f'`{rule}`' for rule in rules)} |", "|---" * (len(rules) + 1) + "|"]
     for name, of_measure in results.groupby("measure", sort=False):
         cells = [cell(of_measure[of_measure["rule"] == rule].sort_values("seed")) for rule in rules]
-        if set(cells) != {""}:
+        if set(cells) - {NEVER, NOT_ALL}:  # a row that says something
             lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -119,18 +122,18 @@ def _mean_and_seeds(rows: pd.DataFrame) -> str:
     name, values = rows["measure"].iloc[0], rows["value"]
     form = "{:.3f}" if name.startswith(("mean", "final")) else "{:.0f}"
     if values.isna().all():
-        return "never"
-    each = " ".join("never" if np.isnan(value) else form.format(value) for value in values)
-    mean = "–" if values.isna().any() else form.replace(":.0f", ":.1f").format(values.mean())
+        return NEVER
+    each = " ".join(NEVER if np.isnan(value) else form.format(value) for value in values)
+    mean = NOT_ALL if values.isna().any() else form.replace(":.0f", ":.1f").format(values.mean())
     return f"**{mean}** ({each})"
 
 
 def _ratio(rows: pd.DataFrame, reference: pd.Series) -> str:
-    """Empty where a seed of the rule or of the reference never crosses."""
+    """Not given where a seed of the rule or of the reference never crosses: one over the others would flatter."""
     ours = rows.set_index("seed")["value"]
     theirs = reference[rows["measure"].iloc[0]].reindex(ours.index)
     if ours.isna().any() or theirs.isna().any():
-        return "–"
+        return NOT_ALL
     comparison = compare_seeds(ours.to_dict(), theirs.to_dict(), ratio=True)
     low, high = comparison.interval
     pairs = comparison.pairs.values()
