@@ -117,24 +117,15 @@ def load_datasets(script_args: ScriptArguments, training_args, model_args) -> tu
     Returns:
         `tuple` of two [`~datasets.Dataset`]: to train on and to evaluate with; the second is `None` without `eval_size`.
     """
-    from transformers import AutoTokenizer
-
-    from trl_dara.data.loading import filter_long_prompts, hold_out
+    from trl_dara.data.loading import hold_out
     from trl_dara.data.math_problems import boxed_prompt, gsm8k_prompt, load_math_training_set
+    from trl_dara.scripts.grpo import without_long_prompts
 
     make_prompt = gsm8k_prompt if script_args.task == "gsm8k" else boxed_prompt
     datasets = (load_math_training_set(script_args.task, script_args.dataset_path, make_prompt), None)
     if script_args.eval_size is not None:
         datasets = hold_out(datasets[0], script_args.eval_size)
-    if script_args.max_prompt_length is not None:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model_args.model_name_or_path,
-            revision=model_args.model_revision,
-            trust_remote_code=training_args.trust_remote_code,
-        )
-        limit = (tokenizer, script_args.max_prompt_length, training_args.chat_template_kwargs)
-        datasets = tuple(dataset and filter_long_prompts(dataset, *limit) for dataset in datasets)
-    return datasets
+    return tuple(without_long_prompts(datasets, script_args.max_prompt_length, training_args, model_args))
 
 
 def main(script_args, training_args, model_args):

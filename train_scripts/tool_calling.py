@@ -96,15 +96,13 @@ class ScriptArguments:
 
 
 def main(script_args, training_args, model_args):
-    from transformers import AutoTokenizer
     from trl import get_peft_config, get_quantization_config
 
     from trl_dara import MultiRewardGRPOTrainer
-    from trl_dara.data.loading import filter_long_prompts
     from trl_dara.data.toolrl import load_toolrl
     from trl_dara.evaluation.callback import JointEvaluationCallback
     from trl_dara.rewards import think_length_reward, tool_correctness_reward, tool_format_reward
-    from trl_dara.scripts.grpo import model_init_kwargs, train_and_save
+    from trl_dara.scripts.grpo import model_init_kwargs, train_and_save, without_long_prompts
 
     reward_funcs = [tool_format_reward, tool_correctness_reward]
     reward_bounds = {"tool_format_reward": [0, 1], "tool_correctness_reward": [-3, 3]}
@@ -117,15 +115,8 @@ def main(script_args, training_args, model_args):
     datasets = [load_toolrl(script_args.dataset_path, script_args.dataset_split), None]
     if script_args.eval_dataset_path is not None:
         datasets[1] = load_toolrl(script_args.eval_dataset_path)
-    if script_args.max_prompt_length is not None:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model_args.model_name_or_path,
-            revision=model_args.model_revision,
-            trust_remote_code=training_args.trust_remote_code,
-        )
-        limit = (tokenizer, script_args.max_prompt_length, training_args.chat_template_kwargs)
-        datasets = [dataset and filter_long_prompts(dataset, *limit) for dataset in datasets]
-    train_dataset, eval_dataset = datasets
+    limit = script_args.max_prompt_length
+    train_dataset, eval_dataset = without_long_prompts(datasets, limit, training_args, model_args)
 
     trainer = MultiRewardGRPOTrainer(
         model=model_args.model_name_or_path,

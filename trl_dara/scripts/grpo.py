@@ -164,6 +164,28 @@ def model_init_kwargs(training_args, model_args) -> dict:
     }
 
 
+def without_long_prompts(datasets, max_length: int | None, training_args, model_args) -> list:
+    """
+    The data sets without the prompts of more than `max_length` tokens of the model's tokenizer; all prompts if it is
+    `None`. A data set that is `None` stays so.
+    """
+    if max_length is None:
+        return list(datasets)
+    from transformers import AutoTokenizer
+
+    from trl_dara.data.loading import filter_long_prompts
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        model_args.model_name_or_path,
+        revision=model_args.model_revision,
+        trust_remote_code=training_args.trust_remote_code,
+    )
+    return [
+        dataset and filter_long_prompts(dataset, tokenizer, max_length, training_args.chat_template_kwargs)
+        for dataset in datasets
+    ]
+
+
 def train_and_save(trainer, dataset_name: str | None = None) -> None:
     """
     Train, resuming where the setting `resume_from_checkpoint` says, save the model, and push it if asked to.
