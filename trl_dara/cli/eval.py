@@ -1,7 +1,8 @@
 """`trl-dara eval`: evaluate a model on one of the tasks."""
 
 import argparse
-import importlib
+
+from trl_dara.cli.main import run_one_of
 
 
 HELP = "evaluate a model: mathematics (math) or tool calling (bfcl)"
@@ -26,13 +27,4 @@ def run(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
-    parser.add_argument("-h", "--help", action="store_true", help="show this help; every task has one of its own")
-    parser.add_argument("task", nargs="?", choices=TASKS, metavar="task", help="one of those below")
-    args = parser.parse_args(argv[:1])  # what follows the task is the task's
-    if args.task is None:
-        parser.epilog = "tasks:\n" + "\n".join(
-            f"  {name:<8}{importlib.import_module(module).HELP}" for name, module in TASKS.items()
-        )
-        parser.print_help()
-        return 0
-    return importlib.import_module(TASKS[args.task]).run(argv[1:])
+    return run_one_of("task", TASKS, parser, argv)

@@ -37,17 +37,38 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
-    parser.add_argument("-h", "--help", action="store_true", help="show this help; every command has one of its own")
     parser.add_argument("--version", action="version", version=f"trl-dara {__version__}")
-    parser.add_argument("command", nargs="?", choices=SUBCOMMANDS, metavar="command", help="one of those below")
-    args = parser.parse_args(argv[:1])  # what follows the command is the command's
-    if args.command is None:
-        parser.epilog = "commands:\n" + "\n".join(
-            f"  {name:<12}{importlib.import_module(module).HELP}" for name, module in SUBCOMMANDS.items()
+    return run_one_of("command", SUBCOMMANDS, parser, argv)
+
+
+def run_one_of(kind: str, modules: dict[str, str], parser: argparse.ArgumentParser, argv: list[str]) -> int:
+    """
+    Run the module that the first argument names, with the other arguments; without one, print what there is.
+
+    Args:
+        kind (`str`):
+            What the first argument is, for the help.
+        modules (`dict[str, str]`):
+            Paths of the modules by name; each has `HELP` and `run(argv)`.
+        parser (`argparse.ArgumentParser`):
+            Parser without `--help`.
+        argv (`list[str]`):
+            Arguments.
+
+    Returns:
+        `int`: the exit code.
+    """
+    parser.add_argument("-h", "--help", action="store_true", help=f"show this help; every {kind} has one of its own")
+    parser.add_argument("name", nargs="?", choices=modules, metavar=kind, help="one of those below")
+    args = parser.parse_args(argv[:1])  # what follows the name is the module's
+    if args.name is None:
+        width = max(map(len, modules)) + 2
+        parser.epilog = f"{kind}s:\n" + "\n".join(
+            f"  {name:<{width}}{importlib.import_module(module).HELP}" for name, module in modules.items()
         )
         parser.print_help()
         return 0
-    return importlib.import_module(SUBCOMMANDS[args.command]).run(argv[1:])
+    return importlib.import_module(modules[args.name]).run(argv[1:])
 
 
 if __name__ == "__main__":
