@@ -109,6 +109,19 @@ def test_saw_without_any_spread_has_equal_weights():
 # The others
 
 
+@pytest.mark.parametrize("rule", ["gd2po_hard", "gd2po_snr"])
+@pytest.mark.parametrize("num_generations", [2, 3, 4, 5, 7, 8, 12, 16, 32, 64])
+def test_rounding_takes_no_side(rule, num_generations):
+    # Completions at their group's mean are common with such rewards; float32 leaves 1e-8 to 1e-6 of them
+    generator = torch.Generator().manual_seed(num_generations)
+    rewards = torch.randint(0, 12, (2000, num_generations, 3), generator=generator).double() / 4  # (B, G, K)
+    at_mean = compute(rule, rewards).channel_advantages.abs() < 1e-12  # (N, K)
+    assert at_mean.any()
+    result = compute(rule, rewards.float())
+    assert (result.channel_advantages[at_mean] == 0).all()
+    assert torch.equal(result.kept, compute(rule, rewards).kept)
+
+
 def test_gd2po_with_fewer_than_two_kept():
     """Two opposed channels: every completion is in conflict but the only one of its group."""
     result = compute("gd2po_hard", channels("1 0 0 1 | 0 - - -", "0 1 1 0 | 0 - - -"))

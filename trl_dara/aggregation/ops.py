@@ -14,6 +14,9 @@ import torch
 # The paper's tau: advantages this small are no signal, contributions this small take no side.
 NEGLIGIBLE = 1e-8
 
+# In units of the dtype's precision and of half the range: a value this close to the mean is the mean, up to rounding.
+ROUNDING = 16
+
 
 @dataclass
 class GroupStatistics:
@@ -122,7 +125,8 @@ def standardize(
     Constant values give exactly 0. A plain float32 mean differs from the values by a rounding error, which the
     division by a tiny `std + eps` turns into an advantage of up to 0.2; here the values are first mapped from their
     range to [-1, 1], so that squares of huge or tiny rewards neither overflow nor vanish. The map takes the extremes
-    to exactly -1 and 1 and the negated values to the exact negative, so opposed rewards cancel without a residue.
+    to exactly -1 and 1 and the negated values to the exact negative, so opposed rewards cancel without a residue. A
+    value that is the mean gives exactly 0: its rounding error is above [`NEGLIGIBLE`] and would take a side.
 
     Args:
         values (`torch.Tensor`):
@@ -159,6 +163,7 @@ def standardize(
     std = (total(centred.square()) / (count - 1)).sqrt()
     if given is not reference:
         centred = (to_unit(given) - mean).masked_fill_(given.isnan(), 0)
+    centred.masked_fill_(centred.abs() <= ROUNDING * torch.finfo(centred.dtype).eps, 0)
     # `std` and `eps` are in units of half the range; an infinite divisor makes exact zeros
     divisor = torch.where(varies, std + 2 * eps / spread, torch.inf)
     return Standardized(centred.div_(divisor), torch.where(varies, std * (spread / 2), 0), varies)
