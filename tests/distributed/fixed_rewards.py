@@ -15,6 +15,8 @@ from datasets import Dataset
 
 from trl_dara import MultiRewardGRPOConfig, MultiRewardGRPOTrainer
 
+from ..leaving import leave_together
+
 
 torch.set_num_threads(1)
 
@@ -97,9 +99,7 @@ def main() -> None:
     rank = trainer.accelerator.process_index
     logs = [entry for entry in trainer.state.log_history if "reward" in entry]
     Path(f"{args.out}.{rank}").write_text(json.dumps({"advantages": trainer.recorded, "logs": logs}))
-    # All processes leave together. The group is not destroyed: on a busy machine gloo's threads may still be at work, and
-    # PyTorch then aborts while Python shuts down.
-    trainer.accelerator.wait_for_everyone()
+    leave_together()
 
 
 if __name__ == "__main__":

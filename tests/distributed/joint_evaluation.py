@@ -16,6 +16,8 @@ from datasets import Dataset
 from trl_dara import MultiRewardGRPOConfig, MultiRewardGRPOTrainer
 from trl_dara.evaluation.callback import JointEvaluationCallback
 
+from ..leaving import leave_together
+
 
 torch.set_num_threads(1)
 
@@ -49,7 +51,7 @@ def main() -> None:
     metrics = trainer.evaluate()
     counted = sum(len(rewards) for rewards in trainer.evaluation_rewards)
     Path(f"{out}.{trainer.accelerator.process_index}").write_text(json.dumps({"rows": counted, "metrics": metrics}))
-    trainer.accelerator.wait_for_everyone()  # all processes leave together
+    leave_together()
 
 
 if __name__ == "__main__":

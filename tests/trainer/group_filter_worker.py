@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from ..leaving import leave_together
 from .filtering import check_generation, check_loss_inputs, constant, make_dataset, make_trainer, metric, varied
 
 
@@ -79,6 +80,7 @@ def main() -> None:
     run(options.model, options.folder / "resumed", varied, 10, max_steps=4, resume=half_live / "checkpoint-2")
     for reward_func in (dead_on_rank_1, channel_fails_on_rank_1):
         run(options.model, options.folder / reward_func.__name__, reward_func, 3, max_steps=2)
+    leave_together()
 
 
 if __name__ == "__main__":
