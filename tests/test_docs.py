@@ -4,6 +4,7 @@ import contextlib
 import fnmatch
 import inspect
 import io
+import json
 import math
 import re
 
@@ -289,3 +290,19 @@ def test_rounding_error_of_a_constant_reward_is_as_large_as_the_page_says():
         assert residue == 0 or 0.5 < residue / (std + eps) / float(said) < 2  # some processors round otherwise
         assert said in PAGES["gdpo_elsewhere.md"]
     assert not compute_advantages(rewards.view(8, 1), 8, "gdpo").advantages.any()
+
+
+def test_gpu_figures_in_the_readme_are_those_of_the_results():
+    checks = json.loads((ROOT / "train_scripts/benchmark/results/gpu_check.json").read_text())["checks"]
+    section = README[README.index("On one NVIDIA H200") : README.index("## Real rewards, a real model")]
+    for row in re.findall(r"^\| (\w+), (all weights|LoRA) \| (\d+) \| ([\d.e-]+)(.*) \|$", section, re.MULTILINE):
+        precision, trained, passed, largest, failed = row
+        kind = f"train {precision} {'lora' if trained == 'LoRA' else 'full'} "
+        of_kind = [check for check in checks if check["check"].startswith(kind)]
+        errors = [check["largest_advantage_error"] for check in of_kind if check["passed"]]
+        assert (int(passed), largest) == (len(errors), f"{max(errors):.1e}")
+        others = [(c["check"].split()[-1], c["largest_advantage_error"]) for c in of_kind if not c["passed"]]
+        assert failed.strip("; ") == " ".join(f"`{rule}` {error:.2f}" for rule, error in others)
+    (step,) = [check for check in checks if check["check"].startswith("step_time")]
+    assert f"{step['ours_ms']:.1f} ms, of which our own code {step['own_code_ms']:.2f} ms" in section
+    assert f"{step['trl_ms']:.1f} ms with TRL's" in section
