@@ -8,7 +8,7 @@ VENV_BFCL ?= .venv-bfcl
 # One thread per process: the tests and the demo run several processes on few cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-vllm test-bfcl test-wheel smoke lint format benchmark benchmark-all benchmark-small-batches benchmark-overhead benchmark-rewards clean
+.PHONY: demo test test-slow test-vllm test-bfcl test-wheel smoke lint format benchmark benchmark-all benchmark-small-batches benchmark-filtering benchmark-overhead benchmark-rewards clean
 
 demo: $(VENV)/.installed
 	$(BIN)/trl-dara demo $(ARGS)
@@ -51,6 +51,9 @@ benchmark-all: $(VENV)/.installed
 
 benchmark-small-batches: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.small_batches $(ARGS)
+
+benchmark-filtering: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.filtering $(ARGS)
 
 benchmark-overhead: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.overhead $(ARGS)

@@ -26,6 +26,20 @@ class LearningRun(Run):
 
 
 @dataclass(frozen=True)
+class FilteredRun(Run):
+    """
+    Settings of one run with a group filter: those of [`Run`], with the library's default of no calibration window, and
+
+    Args:
+        group_filter (`str`, *optional*, defaults to `"none"`):
+            As in [`MultiRewardGRPOConfig`].
+    """
+
+    calibration_window: int | None = None
+    group_filter: str = "none"
+
+
+@dataclass(frozen=True)
 class Experiment:
     """
     One experiment, run with every rule and seed.

@@ -3,29 +3,26 @@ Does the calibration window help when a generation batch has few prompts?
 
     python -m train_scripts.benchmark.small_batches
 
-Trains the demo's tiny model on 1,280 prompts, 1, 4 or 16 at a time, with `gdpo`, with `dara_sym` calibrated on each batch
-alone, and with `dara_sym` calibrated on the 64 most recent groups. About an hour on two cores. Finished runs are kept, so
-that the same command goes on after an interruption. Learning rates differ between batch sizes: compare within one only.
+Trains the demo's tiny model on 1,280 prompts, 1, 2, 4, 8, 16 or 64 at a time, with `gdpo`, with `dara_sym` calibrated on each
+batch alone, and with `dara_sym` calibrated on the 64 most recent groups. About an hour of one core. Finished runs are kept,
+so that the same command goes on after an interruption. Learning rates differ between batch sizes: compare within one only.
 """
 
-import argparse
-import os
-import signal
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import Progress
 
-from trl_dara.demo.runs import Run, channel_series, run_all
+from train_scripts.benchmark.running import make_parser, mean_and_seeds, train
+from trl_dara.demo.runs import Run, channel_series
 from trl_dara.evaluation.stats import first_crossing
 
 
-RESULTS = Path(__file__).parent / "results"
-
-LEARNING_RATES = {1: 3.5e-5, 4: 7e-5, 16: 1e-4}  # by prompts per generation batch, B
+# By prompts per generation batch, B
+LEARNING_RATES = {1: 3.5e-5, 2: 5e-5, 4: 7e-5, 8: 8.5e-5, 16: 1e-4, 64: 1.5e-4}
 VARIANTS = {
     "gdpo": {"rule": "gdpo"},
     "dara_sym, per batch": {"rule": "dara_sym", "calibration_window": None},
@@ -121,12 +118,10 @@ def markdown_table(results: pd.DataFrame) -> str:
     ]
     for (prompts, variant), rows in results.groupby(["B", "variant"], sort=False):
         rows = rows.sort_values("seed")
-        crossings = rows["groups_to_0.8"]
         cells = [
-            _mean_and_seeds(rows["mean_format"], "{:.3f}"),
-            # A mean over the seeds that got there would flatter
-            _mean_and_seeds(crossings, "{:.0f}") if crossings.notna().all() else f"– ({_seeds(crossings, '{:.0f}')})",
-            _mean_and_seeds(rows["mean_correctness"], "{:.3f}"),
+            mean_and_seeds(rows["mean_format"], "{:.3f}"),
+            mean_and_seeds(rows["groups_to_0.8"], "{:.0f}"),
+            mean_and_seeds(rows["mean_correctness"], "{:.3f}"),
         ]
         lines.append(f"| {prompts} | {variant} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -159,39 +154,47 @@ def decide(results: pd.DataFrame) -> str:
     return "\n".join([*lines, "", f"`calibration_window` is {64 if keep else None} by default."])
 
 
-def _mean_and_seeds(values: pd.Series, form: str) -> str:
-    return f"**{form.format(values.mean())}** ({_seeds(values, form)})"
+def save_figure(results: pd.DataFrame, path: Path) -> None:
+    """
+    Draw mean format and mean correctness against B: the mean over the seeds as a line, every seed as a dot.
 
-
-def _seeds(values: pd.Series, form: str) -> str:
-    return " ".join("never" if pd.isna(value) else form.format(value) for value in values)
+    Args:
+        results (`pd.DataFrame`):
+            As returned by [`measure`].
+        path (`Path`):
+            PNG file to write.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    sizes = sorted(results["B"].unique())
+    for axis, reward in zip(axes, ("format", "correctness"), strict=True):
+        for index, (variant, rows) in enumerate(results.groupby("variant", sort=False)):
+            shifted = rows["B"] * 1.06 ** (index - 1)  # side by side, so that equal values of two variants are seen
+            axis.plot(shifted, rows[f"mean_{reward}"], "o", color=f"C{index}", markersize=3.5, alpha=0.6)
+            means = rows.groupby("B")[f"mean_{reward}"].mean()
+            axis.plot(means.index * 1.06 ** (index - 1), means, color=f"C{index}", label=variant, linewidth=1.4)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sizes, sizes)
+        axis.set_xlabel("prompts per generation batch, B")
+        axis.set_title(f"mean {reward}")
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "small_batches")
     parser.add_argument("--groups", type=int, default=1280, help="prompt groups per run")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--parallel", type=int, default=os.cpu_count(), help="runs at a time, one thread each")
-    parser.add_argument("--output_dir", type=Path, default=Path("outputs/small_batches"), help="folder of the logs")
-    parser.add_argument("--results_dir", type=Path, default=RESULTS, help="folder of the table")
     arguments = parser.parse_args()
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the children too, like Ctrl-C
     runs = make_runs(arguments.groups, arguments.seeds)
     console = Console()
-    with Progress(console=console) as progress:
-        task = progress.add_task("runs", total=len(runs))
-        run_all(
-            list(runs.values()),
-            arguments.output_dir,
-            arguments.parallel,
-            lambda left: progress.update(task, completed=len(runs) - left),
-        )
+    train(list(runs.values()), arguments, console, module="trl_dara.demo.training")
     results = measure(runs, arguments.output_dir)
-    arguments.results_dir.mkdir(parents=True, exist_ok=True)
     results.to_csv(arguments.results_dir / "small_batches.csv", index=False, float_format="%.6g")
     report = f"{markdown_table(results)}\n\n{decide(results)}\n"
     (arguments.results_dir / "small_batches.md").write_text(report)
+    save_figure(results, arguments.results_dir / "small_batches.png")
     console.print(Markdown(report))
 
 

@@ -60,7 +60,9 @@ TOOL_CALLING = TrainingTask(
 )
 
 
-def train_one(run: Run, output_dir: Path, task: TrainingTask = TOOL_CALLING) -> list[dict[str, float]]:
+def train_one(
+    run: Run, output_dir: Path, task: TrainingTask = TOOL_CALLING, **settings: str | int
+) -> list[dict[str, float]]:
     """
     Trains a tiny model on the CPU.
 
@@ -71,6 +73,8 @@ def train_one(run: Run, output_dir: Path, task: TrainingTask = TOOL_CALLING) -> 
             Folder for the log; an older log of the same name is replaced.
         task ([`TrainingTask`], *optional*):
             By default the synthetic tool-calling task.
+        **settings:
+            Further settings of [`MultiRewardGRPOConfig`], e.g. `group_filter`.
 
     Returns:
         `list[dict[str, float]]`: The metrics of each step.
@@ -99,6 +103,7 @@ def train_one(run: Run, output_dir: Path, task: TrainingTask = TOOL_CALLING) -> 
             use_cpu=True,
             gradient_checkpointing=False,
             dataloader_pin_memory=False,
+            **settings,
         )
         trainer = MultiRewardGRPOTrainer(
             model=str(task.model),
