@@ -9,22 +9,16 @@ interruption. Runs with the same seed see the same prompts in the same order and
 compared seed by seed.
 """
 
-import argparse
-import os
-import signal
 from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import Progress
 
 from train_scripts.benchmark.experiments import EXPERIMENTS, LearningRun
 from train_scripts.benchmark.learning_report import markdown, measure, save_figure
+from train_scripts.benchmark.running import make_parser, train
 from trl_dara import AGGREGATIONS
-from trl_dara.demo.runs import run_all
 
-
-RESULTS = Path(__file__).parent / "results"
 
 MAIN_EXPERIMENTS = ["A", "B"]
 MAIN_RULES = ["grpo", "gdpo", "dara_sym", "dara_asym"]
@@ -54,34 +48,20 @@ def make_runs(experiments: list[str], rules: list[str], seeds: list[int]) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "learning")
     parser.add_argument(
         "--experiments", nargs="+", choices=["all", *EXPERIMENTS], default=MAIN_EXPERIMENTS, metavar="KEY"
     )
     parser.add_argument("--rules", nargs="+", choices=["all", *AGGREGATIONS], default=MAIN_RULES, metavar="RULE")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--parallel", type=int, default=os.cpu_count(), help="runs at a time, one thread each")
-    parser.add_argument("--output_dir", type=Path, default=Path("outputs/learning"), help="folder of the logs")
-    parser.add_argument("--results_dir", type=Path, default=RESULTS, help="folder of the tables and figures")
     parser.add_argument("--results_name", default="learning", help="name of the tables and figures")
     arguments = parser.parse_args()
     experiments = list(EXPERIMENTS) if "all" in arguments.experiments else arguments.experiments
     rules = list(AGGREGATIONS) if "all" in arguments.rules else arguments.rules
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the children too, like Ctrl-C
     runs = make_runs(experiments, rules, arguments.seeds)
     console = Console()
-    with Progress(console=console) as progress:
-        task = progress.add_task("runs", total=len(runs))
-        run_all(
-            list(runs.values()),
-            arguments.output_dir,
-            arguments.parallel,
-            lambda left: progress.update(task, completed=len(runs) - left),
-            module="train_scripts.benchmark.training",
-        )
+    train(list(runs.values()), arguments, console, module="train_scripts.benchmark.training")
     results = measure(runs, arguments.output_dir)
-    arguments.results_dir.mkdir(parents=True, exist_ok=True)
     stem = arguments.results_dir / arguments.results_name
     results.to_csv(f"{stem}.csv", index=False, float_format="%.6g")
     report = markdown(results)
