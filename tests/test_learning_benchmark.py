@@ -47,7 +47,7 @@ def write_runs(folder, steps_of_zeros: dict[tuple[str, int], int]) -> dict:
 def test_tables_show_every_seed_and_no_mean_over_some(tmp_path):
     zeros = {("gdpo", 0): 20, ("gdpo", 1): 60, ("dara_sym", 0): 10, ("dara_sym", 1): 30}
     report = markdown(measure(write_runs(tmp_path, zeros), tmp_path))
-    (row,) = [line for line in report.splitlines() if line.startswith("| steps to 0.8 ")]
+    row, _ = [line for line in report.splitlines() if line.startswith("| steps to 0.8 ")]
     assert row == "| steps to 0.8 | **–** (23 never) | **23.0** (13 33) |"
     assert "seeds 0, 1" in report
 
@@ -57,6 +57,15 @@ def test_ratios_are_those_of_the_seeds(tmp_path):
     report = markdown(measure(write_runs(tmp_path, zeros), tmp_path))
     _, row = [line for line in report.splitlines() if line.startswith("| steps to 0.8 ")]
     assert row == "| steps to 0.8 | **0.62** [0.50, 0.75], 0.50 to 0.75 |"  # 10 / 20 and 30 / 40
+
+
+def test_a_reference_that_never_gets_there_gives_a_bound(tmp_path):
+    zeros = {("gdpo", 0): 17, ("gdpo", 1): 60, ("dara_sym", 0): 7, ("dara_sym", 1): 17}
+    report = markdown(measure(write_runs(tmp_path, zeros), tmp_path))
+    _, row = [line for line in report.splitlines() if line.startswith("| steps to 0.8 ")]
+    assert row == "| steps to 0.8 | at most **0.41** [0.33, 0.50], 0.33 to 0.50 |"  # 10 / 20 and 20 / 61
+    _, row = [line for line in report.splitlines() if line.startswith("| stable at 95 % ")]
+    assert row == "| stable at 95 % | at most **0.64** [0.63, 0.66], 0.63 to 0.66 |"  # 17 / 27 and 27 / 41
 
 
 def test_runs_are_grouped_by_seed_and_have_the_library_s_defaults():

@@ -18,6 +18,7 @@ from trl_dara.evaluation.stats import first_crossing, stable_crossing
 STEP_THRESHOLDS = (0.3, 0.5, 0.8, 0.9)
 STEP_WINDOW = 3  # steps of the trailing mean
 STABLE_THRESHOLDS = (0.80, 0.90, 0.95, 0.97, 0.99)
+STABLE_STEPS = 20  # more steps over which the mean has to stay above
 LAST_STEPS = 10  # over which the final value is averaged
 REFERENCE = "gdpo"
 
@@ -48,7 +49,7 @@ def measure_run(history: list[dict[str, float]], channels: tuple[str, ...]) -> M
     sparse = rewards[channels[0]]
     measures = {f"steps to {level}": first_crossing(sparse, level, window=STEP_WINDOW) for level in STEP_THRESHOLDS}
     for level in STABLE_THRESHOLDS:
-        measures[f"stable at {level * 100:.0f} %"] = stable_crossing(sparse, level).step
+        measures[f"stable at {level * 100:.0f} %"] = stable_crossing(sparse, level, hold=STABLE_STEPS).step
     for channel, series in rewards.items():
         measures[f"mean {channel}"] = float(np.mean(series))
         measures[f"final {channel}"] = float(np.mean(series[-LAST_STEPS:]))
@@ -97,12 +98,14 @@ def markdown(results: pd.DataFrame) -> str:
         parts.append(_table(of_experiment, _mean_and_seeds) + "\n")
         if (of_experiment["rule"] == REFERENCE).any():
             parts.append(
-                f"Ratio to `{REFERENCE}`, seed by seed: mean, its 95 % bootstrap interval, lowest to highest.\n"
+                f"Ratio to `{REFERENCE}`, seed by seed: mean, its 95 % bootstrap interval, lowest to highest. *At most*: where "
+                f"`{REFERENCE}` does not get there within the run, the first step that could not be seen stands for its own.\n"
             )
             of_ratios = of_experiment[of_experiment["measure"].isin(RATIOS)]
             reference = of_ratios[of_ratios["rule"] == REFERENCE].set_index(["measure", "seed"])["value"]
             others = of_ratios[of_ratios["rule"] != REFERENCE]
-            parts.append(_table(others, partial(_ratio, reference=reference)) + "\n")
+            ratio = partial(_ratio, reference=reference, steps=EXPERIMENTS[key].steps)
+            parts.append(_table(others, ratio) + "\n")
     return "\n".join(parts)
 
 
@@ -128,16 +131,18 @@ def _mean_and_seeds(rows: pd.DataFrame) -> str:
     return f"**{mean}** ({each})"
 
 
-def _ratio(rows: pd.DataFrame, reference: pd.Series) -> str:
-    """Not given where a seed of the rule or of the reference never crosses: one over the others would flatter."""
-    ours = rows.set_index("seed")["value"]
-    theirs = reference[rows["measure"].iloc[0]].reindex(ours.index)
-    if ours.isna().any() or theirs.isna().any():
+def _ratio(rows: pd.DataFrame, reference: pd.Series, steps: int) -> str:
+    """Not given where a seed of the rule never crosses; a bound where one of the reference never does in its `steps`."""
+    name, ours = rows["measure"].iloc[0], rows.set_index("seed")["value"]
+    theirs = reference[name].reindex(ours.index)
+    if ours.isna().any() or theirs.isna().all():
         return NOT_ALL
-    comparison = compare_seeds(ours.to_dict(), theirs.to_dict(), ratio=True)
+    first_unseen = steps + 1 - (STABLE_STEPS if name.startswith("stable") else 0)
+    comparison = compare_seeds(ours.to_dict(), theirs.fillna(first_unseen).to_dict(), ratio=True)
     low, high = comparison.interval
     pairs = comparison.pairs.values()
-    return f"**{comparison.mean:.2f}** [{low:.2f}, {high:.2f}], {min(pairs):.2f} to {max(pairs):.2f}"
+    bound = "at most " if theirs.isna().any() else ""
+    return f"{bound}**{comparison.mean:.2f}** [{low:.2f}, {high:.2f}], {min(pairs):.2f} to {max(pairs):.2f}"
 
 
 def save_figure(key: str, runs: dict[tuple[str, str, int], LearningRun], output_dir: Path, path: Path) -> None:
