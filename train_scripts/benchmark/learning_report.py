@@ -137,12 +137,17 @@ def _ratio(rows: pd.DataFrame, reference: pd.Series, steps: int) -> str:
     theirs = reference[name].reindex(ours.index)
     if ours.isna().any() or theirs.isna().all():
         return NOT_ALL
-    first_unseen = steps + 1 - (STABLE_STEPS if name.startswith("stable") else 0)
-    comparison = compare_seeds(ours.to_dict(), theirs.fillna(first_unseen).to_dict(), ratio=True)
+    theirs_at_least = theirs.fillna(first_unseen_step(name, steps))
+    comparison = compare_seeds(ours.to_dict(), theirs_at_least.to_dict(), ratio=True)
     low, high = comparison.interval
     pairs = comparison.pairs.values()
     bound = "at most " if theirs.isna().any() else ""
     return f"{bound}**{comparison.mean:.2f}** [{low:.2f}, {high:.2f}], {min(pairs):.2f} to {max(pairs):.2f}"
+
+
+def first_unseen_step(measure: str, steps: int) -> int:
+    """The first step at which a crossing, named as in [`measure_run`], cannot be seen in a run of so many steps."""
+    return steps + 1 - (STABLE_STEPS if measure.startswith("stable") else 0)
 
 
 def save_figure(key: str, runs: dict[tuple[str, str, int], LearningRun], output_dir: Path, path: Path) -> None:

@@ -61,7 +61,11 @@ TOOL_CALLING = TrainingTask(
 
 
 def train_one(
-    run: Run, output_dir: Path, task: TrainingTask = TOOL_CALLING, **settings: str | int
+    run: Run,
+    output_dir: Path,
+    task: TrainingTask = TOOL_CALLING,
+    aggregation: Callable | None = None,
+    **settings: str | int,
 ) -> list[dict[str, float]]:
     """
     Trains a tiny model on the CPU.
@@ -73,6 +77,8 @@ def train_one(
             Folder for the log; an older log of the same name is replaced.
         task ([`TrainingTask`], *optional*):
             By default the synthetic tool-calling task.
+        aggregation (`Callable`, *optional*):
+            A rule of one's own, of which `run.rule` is but the name.
         **settings:
             Further settings of [`MultiRewardGRPOConfig`], e.g. `group_filter`.
 
@@ -84,7 +90,7 @@ def train_one(
     with tempfile.TemporaryDirectory() as scratch:
         args = MultiRewardGRPOConfig(
             output_dir=scratch,
-            aggregation=run.rule,
+            aggregation=run.rule if aggregation is None else None,
             aggregation_kwargs=run.aggregation_kwargs,
             calibration_window=run.calibration_window,
             reward_bounds=run.reward_bounds,
@@ -111,6 +117,7 @@ def train_one(
             args=args,
             train_dataset=task.make_dataset(run.seed),
             callbacks=[JsonLines(log_file)],
+            aggregation=aggregation,
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
