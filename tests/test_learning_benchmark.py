@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 
 from tests.markdown import ROOT
@@ -66,6 +67,16 @@ def test_a_reference_that_never_gets_there_gives_a_bound(tmp_path):
     assert row == "| steps to 0.8 | at most **0.41** [0.33, 0.50], 0.33 to 0.50 |"  # 10 / 20 and 20 / 61
     _, row = [line for line in report.splitlines() if line.startswith("| stable at 95 % ")]
     assert row == "| stable at 95 % | at most **0.64** [0.63, 0.66], 0.63 to 0.66 |"  # 17 / 27 and 27 / 41
+
+
+def test_overview_of_several_experiments(tmp_path):
+    zeros = {("gdpo", 0): 17, ("gdpo", 1): 37, ("dara_sym", 0): 7, ("dara_sym", 1): 27}
+    results = measure(write_runs(tmp_path, zeros), tmp_path)
+    report = markdown(pd.concat([results, results.assign(experiment="G8")]))
+    head, of_a, of_g8 = report.splitlines()[0], *report.splitlines()[2:4]
+    assert head == "| | `gdpo`: steps to 0.8 | `dara_sym`: ratio |"
+    cells = " | **30.0** (20 40) | **0.62** [0.50, 0.75], 0.50 to 0.75 |"
+    assert of_a.startswith("| A: ") and of_g8.startswith("| G8: ") and of_a.endswith(cells) and of_g8.endswith(cells)
 
 
 def test_runs_are_grouped_by_seed_and_have_the_library_s_defaults():

@@ -24,6 +24,7 @@ REFERENCE = "gdpo"
 
 # The ratios to the reference that are shown, with the experiments for which each says most
 RATIOS = ("steps to 0.5", "steps to 0.8", "stable at 95 %", "stable at 99 %")
+OVERVIEW = "steps to 0.8"  # the one by which experiments are compared
 
 NEVER = "never"
 NOT_ALL = "–"  # not every seed gets there
@@ -90,7 +91,7 @@ def markdown(results: pd.DataFrame) -> str:
     Returns:
         `str`: Markdown.
     """
-    parts = []
+    parts = [_overview(results) + "\n"] if results["experiment"].nunique() > 1 else []
     for key, of_experiment in results.groupby("experiment", sort=False):
         seeds = ", ".join(str(seed) for seed in sorted(of_experiment["seed"].unique()))
         parts.append(f"### {key}: {EXPERIMENTS[key].title}\n")
@@ -101,12 +102,31 @@ def markdown(results: pd.DataFrame) -> str:
                 f"Ratio to `{REFERENCE}`, seed by seed: mean, its 95 % bootstrap interval, lowest to highest. *At most*: where "
                 f"`{REFERENCE}` does not get there within the run, the first step that could not be seen stands for its own.\n"
             )
-            of_ratios = of_experiment[of_experiment["measure"].isin(RATIOS)]
-            reference = of_ratios[of_ratios["rule"] == REFERENCE].set_index(["measure", "seed"])["value"]
-            others = of_ratios[of_ratios["rule"] != REFERENCE]
-            ratio = partial(_ratio, reference=reference, steps=EXPERIMENTS[key].steps)
-            parts.append(_table(others, ratio) + "\n")
+            others = of_experiment[of_experiment["measure"].isin(RATIOS) & (of_experiment["rule"] != REFERENCE)]
+            parts.append(_table(others, _ratio_in(of_experiment)) + "\n")
     return "\n".join(parts)
+
+
+def _overview(results: pd.DataFrame) -> str:
+    """Experiments down, rules across: the steps of the reference, and the ratio of the others to these."""
+    crossings = results[results["measure"] == OVERVIEW]
+    rules = list(dict.fromkeys(crossings["rule"]))
+    titles = (f"`{rule}`: {OVERVIEW}" if rule == REFERENCE else f"`{rule}`: ratio" for rule in rules)
+    lines = [f"| | {' | '.join(titles)} |", "|---" * (len(rules) + 1) + "|"]
+    for key, of_experiment in crossings.groupby("experiment", sort=False):
+        ratio = _ratio_in(of_experiment)
+        cells = []
+        for rule in rules:
+            of_rule = of_experiment[of_experiment["rule"] == rule].sort_values("seed")
+            cells.append(_mean_and_seeds(of_rule) if rule == REFERENCE else ratio(of_rule))
+        lines.append(f"| {key}: {EXPERIMENTS[key].title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _ratio_in(of_experiment: pd.DataFrame) -> Callable[[pd.DataFrame], str]:
+    """What writes the cell of a ratio to the reference in one experiment."""
+    of_reference = of_experiment[of_experiment["rule"] == REFERENCE].set_index(["measure", "seed"])["value"]
+    return partial(_ratio, reference=of_reference, steps=EXPERIMENTS[of_experiment["experiment"].iloc[0]].steps)
 
 
 def _table(results: pd.DataFrame, cell: Callable[[pd.DataFrame], str]) -> str:
