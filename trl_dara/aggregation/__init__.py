@@ -113,13 +113,13 @@ def compute_advantages(
         aggregation_kwargs["eps"] = eps
     rule = get_aggregation(aggregation, aggregation_kwargs)
     per_batch = {"window": window, "completion_lengths": completion_lengths}
-    parameters = inspect.signature(rule).parameters
+    parameters = inspect.signature(rule.func).parameters
     result = rule(groups, weights, **{name: value for name, value in per_batch.items() if name in parameters})
     _check_result(result, aggregation, num_completions=groups.shape[0] * groups.shape[1])
     return result
 
 
-def get_aggregation(aggregation: str | Callable, aggregation_kwargs: dict | None = None) -> Callable:
+def get_aggregation(aggregation: str | Callable, aggregation_kwargs: dict | None = None) -> functools.partial:
     """
     Look up a rule and bind its keyword arguments.
 
@@ -130,7 +130,8 @@ def get_aggregation(aggregation: str | Callable, aggregation_kwargs: dict | None
             Keyword arguments of the rule.
 
     Returns:
-        `Callable`: `rule(rewards, reward_weights)`, which still takes `window` and `completion_lengths` if the rule does.
+        `functools.partial`: `rule(rewards, reward_weights)`, which still takes `window` and `completion_lengths` if the
+        rule does.
 
     Raises:
         `ValueError`: for an unknown rule or keyword; the message lists what exists.
@@ -181,12 +182,18 @@ def _check_result(result: AdvantageResult, aggregation: str | Callable, num_comp
             "`trl_dara.aggregation.ops.build_result`."
         )
     shape = tuple(result.advantages.shape)
-    if shape != (num_completions,) or not result.advantages.isfinite().all():
+    if shape != (num_completions,) or not _is_finite(result.advantages):
         problem = f"of shape {shape}" if shape != (num_completions,) else "that are not finite"
         raise ValueError(
             f"The aggregation rule {aggregation!r} returned advantages {problem}. Return one finite advantage for each of "
             f"the {num_completions} completions, shape ({num_completions},)."
         )
+
+
+def _is_finite(values: torch.Tensor) -> bool:
+    """Whether all values are finite, in one pass that needs no memory."""
+    low, high = values.aminmax()
+    return math.isfinite(low.item()) and math.isfinite(high.item())
 
 
 def _to_groups(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
@@ -203,13 +210,19 @@ def _to_groups(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
             "(N, K), with the N completions in whole groups of `num_generations` and K channels, or (B, "
             "num_generations, K)."
         )
-    infinite = rewards.isinf()
-    if infinite.any():
-        counts = infinite.sum(dim=(0, 1)).tolist()  # (K,)
-        found = ", ".join(f"{count} in channel {index}" for index, count in enumerate(counts) if count)
-        warnings.warn(f"Infinite rewards are treated as not scored: {found}.", stacklevel=3)
-        rewards = rewards.masked_fill(infinite, torch.nan)
+    if not _is_finite(rewards):
+        rewards = _without_infinite(rewards)
     return rewards
+
+
+def _without_infinite(rewards: torch.Tensor) -> torch.Tensor:
+    infinite = rewards.isinf()
+    if not infinite.any():
+        return rewards
+    counts = infinite.sum(dim=(0, 1)).tolist()  # (K,)
+    found = ", ".join(f"{count} in channel {index}" for index, count in enumerate(counts) if count)
+    warnings.warn(f"Infinite rewards are treated as not scored: {found}.", stacklevel=4)
+    return rewards.masked_fill(infinite, torch.nan)
 
 
 def _to_weights(reward_weights: torch.Tensor | list[float] | None, groups: torch.Tensor) -> torch.Tensor:

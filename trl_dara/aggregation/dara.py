@@ -77,7 +77,7 @@ def dara_sym(
     _check_density_options(w_max, density_over)
     counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     groups = group_statistics(rewards, reward_weights, eps)
-    window, density, calibrated_density = _densities(groups, window, density_over)
+    density, calibrated_density = _densities(groups, window, density_over)
     weights = density_weights(calibrated_density, groups.steering, w_max)  # (K,)
     weighted = weights * groups.contributions  # (B, G, K)
     return _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
@@ -133,9 +133,9 @@ def dara_asym(
     counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     check_flag("zero_inactive_groups", zero_inactive_groups)
     groups = group_statistics(rewards, reward_weights, eps)
-    window, density, calibrated_density = _densities(groups, window, density_over)
+    density, calibrated_density = _densities(groups, window, density_over)
     weights = density_weights(calibrated_density, groups.steering, w_max)  # (K,)
-    weighted = groups.contributions + (weights - 1) * groups.contributions.clamp(min=0)  # (B, G, K)
+    weighted = groups.contributions.clamp(min=0).mul_(weights - 1).add_(groups.contributions)  # (B, G, K)
     result = _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
     if zero_inactive_groups:
         live = groups.live.repeat_interleave(rewards.shape[1])  # (N,)
@@ -173,7 +173,7 @@ def static_sym(
     weights = _checked_static_weights(static_weights, rewards)  # (K,)
     counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     groups = group_statistics(rewards, reward_weights, eps)
-    window, density, calibrated_density = _densities(groups, window, "all")
+    density, calibrated_density = _densities(groups, window, "all")
     weighted = weights * groups.contributions  # (B, G, K)
     return _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
 
@@ -194,22 +194,21 @@ def static_asym(
     weights = _checked_static_weights(static_weights, rewards)  # (K,)
     counts = token_counts(batch_norm, completion_lengths, rewards)  # (N,) or None
     groups = group_statistics(rewards, reward_weights, eps)
-    window, density, calibrated_density = _densities(groups, window, "all")
-    weighted = groups.contributions + (weights - 1) * groups.contributions.clamp(min=0)  # (B, G, K)
+    density, calibrated_density = _densities(groups, window, "all")
+    weighted = groups.contributions.clamp(min=0).mul_(weights - 1).add_(groups.contributions)  # (B, G, K)
     return _normalized(groups, weighted, weights, eps, window, density, calibrated_density, counts)
 
 
 def _densities(
     groups: GroupStatistics, window: CalibrationWindow | None, density_over: str
-) -> tuple[CalibrationWindow, torch.Tensor, torch.Tensor]:
-    """Add the batch's activity to the window; return the window, this batch's density and the window's, both `(K,)`."""
-    if window is None:
-        window = CalibrationWindow(size=1)  # always holds at least the whole batch, and here nothing else
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add the batch's activity to the window; return this batch's density and the window's, both `(K,)`."""
     counted = torch.ones_like(groups.active) if density_over == "all" else groups.comparable
     dtype = groups.advantages.dtype
     density = density_of(groups.active, counted, dtype)  # (K,)
-    calibrated_density = density_of(*window.add_activity(groups.active, counted), dtype)  # (K,)
-    return window, density, calibrated_density
+    if window is None:
+        return density, density
+    return density, density_of(*window.add_activity(groups.active, counted), dtype)
 
 
 def _normalized(
@@ -217,14 +216,16 @@ def _normalized(
     weighted: torch.Tensor,
     weights: torch.Tensor,
     eps: float,
-    window: CalibrationWindow,
+    window: CalibrationWindow | None,
     density: torch.Tensor,
     calibrated_density: torch.Tensor,
     counts: torch.Tensor | None,
 ) -> AdvantageResult:
     """Sum the weighted contributions `(B, G, K)` and normalise over the window, or over the tokens of this batch."""
     scores = weighted.sum(dim=-1)  # (B, G)
-    reference = window.add_scores(scores.masked_fill(~groups.scored, torch.nan))  # (W, G)
+    reference = None
+    if window is not None:
+        reference = window.add_scores(scores.masked_fill(~groups.scored, torch.nan))  # (W, G)
     if counts is not None:
         reference = None  # the window does not know the lengths of past completions
     advantages = normalize_batch(scores, groups.scored, eps, reference, counts)  # (B, G)

@@ -1,6 +1,7 @@
 import torch
 
-from .ops import AdvantageResult, build_result, group_statistics, standardize
+from .ops import AdvantageResult, build_result, group_statistics
+from .standardize import standardize
 
 
 def grpo(

@@ -6,16 +6,17 @@ that was not scored is NaN.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
+
+from .standardize import nan_mask, standardize
 
 
 # The paper's tau: advantages this small are no signal, contributions this small take no side.
 NEGLIGIBLE = 1e-8
 
-# In units of the dtype's precision and of half the range: a value this close to the mean is the mean, up to rounding.
-ROUNDING = 16
+# Rewards that are normalised at a time: what is computed from them on the way stays in a processor's cache.
+BLOCK = 2**16
 
 
 @dataclass
@@ -36,8 +37,7 @@ class GroupStatistics:
         comparable (`torch.Tensor` of shape `(B, K)`):
             Whether at least two completions of the group were scored.
         scored (`torch.Tensor` of shape `(B, G)`):
-            Whether any steering channel (`u != 0`) scored the completion. The others are *unscorable*: their advantage
-            is 0 and they take no part in any statistic.
+            Whether any steering channel (`u != 0`) scored the completion. The others are *unscorable*: 0, in no statistic.
         steering (`torch.Tensor` of shape `(K,)`):
             Whether the channel has a non-zero user weight.
     """
@@ -103,79 +103,12 @@ class AdvantageResult:
     kappa: torch.Tensor | None = None
 
 
-class Standardized(NamedTuple):
-    """What [`standardize`] returns; the last two with the reduced dimension kept as 1."""
-
-    values: torch.Tensor  # standardised, 0 where there is no value or the reference is constant
-    std: torch.Tensor  # sample standard deviation of the reference, 0 where it is constant
-    varies: torch.Tensor  # whether the reference varies
-
-
-def standardize(
-    values: torch.Tensor,
-    dim: int,
-    eps: float,
-    reference: torch.Tensor | None = None,
-    counts: torch.Tensor | None = None,
-) -> Standardized:
-    r"""
-    `(values - mean) / (std + eps)` along one dimension, with the sample standard deviation over the entries that are
-    not NaN.
-
-    Constant values give exactly 0. A plain float32 mean differs from the values by a rounding error, which the
-    division by a tiny `std + eps` turns into an advantage of up to 0.2; here the values are first mapped from their
-    range to [-1, 1], so that squares of huge or tiny rewards neither overflow nor vanish. The map takes the extremes
-    to exactly -1 and 1 and the negated values to the exact negative, so opposed rewards cancel without a residue. A
-    value that is the mean gives exactly 0: its rounding error is above [`NEGLIGIBLE`] and would take a side.
-
-    Args:
-        values (`torch.Tensor`):
-            Values, NaN where there is none.
-        dim (`int`):
-            Dimension to normalise along.
-        eps (`float`):
-            Added to the standard deviation.
-        reference (`torch.Tensor`, *optional*):
-            Values from which mean and standard deviation are taken, a superset of `values`; by default `values`.
-        counts (`torch.Tensor`, *optional*):
-            How often each entry of the reference counts in mean and standard deviation; by default once.
-
-    Returns:
-        [`Standardized`]
-    """
-    given, reference = values, values if reference is None else reference
-    missing = reference.isnan() if counts is None else reference.isnan() | (counts <= 0)
-    low = reference.masked_fill(missing, torch.inf).amin(dim, keepdim=True)  # (..., 1, ...)
-    high = reference.masked_fill(missing, -torch.inf).amax(dim, keepdim=True)  # (..., 1, ...)
-    varies = high > low
-    spread = torch.where(varies, high - low, 1).clamp(max=torch.finfo(values.dtype).max)
-
-    def to_unit(x: torch.Tensor) -> torch.Tensor:
-        return (x - low).sub_(high - x).div_(spread).clamp_(-1, 1)
-
-    def total(x: torch.Tensor) -> torch.Tensor:
-        return (x if counts is None else x * counts).sum(dim, keepdim=True)  # (..., 1, ...)
-
-    count = total(~missing)
-    unit = to_unit(reference).masked_fill_(missing, 0)
-    mean = total(unit) / count
-    centred = (unit - mean).masked_fill_(missing, 0)
-    std = (total(centred.square()) / (count - 1)).sqrt()
-    if given is not reference:
-        centred = (to_unit(given) - mean).masked_fill_(given.isnan(), 0)
-    centred.masked_fill_(centred.abs() <= ROUNDING * torch.finfo(centred.dtype).eps, 0)
-    # `std` and `eps` are in units of half the range; an infinite divisor makes exact zeros
-    divisor = torch.where(varies, std + 2 * eps / spread, torch.inf)
-    return Standardized(centred.div_(divisor), torch.where(varies, std * (spread / 2), 0), varies)
-
-
 def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: float) -> GroupStatistics:
     """
     Normalise each channel within each group.
 
-    Activity is decided on the raw rewards, `max > min`. The paper's test `sum |A| > 1e-8` comes on top, and leaves out
-    a channel whose spread vanishes beside `eps`; alone it counts about half of all constant float32 groups as active
-    at G = 8.
+    Active is what varies, `max > min`, and passes the paper's test `sum |A| > 1e-8`, which leaves out a spread that
+    vanishes beside `eps`; that test alone counts about half of all constant float32 groups as active at G = 8.
 
     Args:
         rewards (`torch.Tensor` of shape `(B, G, K)`):
@@ -188,23 +121,34 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
     Returns:
         [`GroupStatistics`]
     """
-    # Groups side by side in memory: reducing over the first dimension is several times faster than over the middle
-    # one, and the same bits come out for any layout of the input
-    rewards = rewards.transpose(0, 1).contiguous()  # (G, B, K)
     steering = reward_weights != 0  # (K,)
-    scored = (~rewards.isnan() & steering).any(dim=-1)  # (G, B)
-    advantages, std, varies = standardize(rewards, dim=0, eps=eps)  # (G, B, K), (1, B, K), (1, B, K)
-    active = varies & (advantages.abs().sum(dim=0, keepdim=True) > NEGLIGIBLE)  # (1, B, K)
-    advantages = advantages.masked_fill_(~active, 0).transpose(0, 1)  # (B, G, K)
+    blocks = rewards.split(max(1, BLOCK // rewards[0].numel()))  # each (b, G, K)
+    advantages, std, active = map(torch.cat, zip(*[_normalize_groups(block, eps) for block in blocks], strict=True))
+    missing = nan_mask(rewards)  # (B, G, K) or None
+    if missing is None:
+        scored = steering.any().repeat(advantages.shape[:2])  # (B, G)
+        comparable = torch.full_like(active, rewards.shape[1] >= 2)  # (B, K)
+    else:
+        scored = (~missing & steering).any(dim=-1)  # (B, G)
+        comparable = (~missing).sum(dim=1) >= 2  # (B, K)
     return GroupStatistics(
         advantages=advantages,
         contributions=reward_weights * advantages,
-        std=std.squeeze(0),  # (B, K)
-        active=active.squeeze(0),  # (B, K)
-        comparable=(~rewards.isnan()).sum(dim=0) >= 2,  # (B, K)
-        scored=scored.T.contiguous(),  # (B, G)
+        std=std,
+        active=active,
+        comparable=comparable,
+        scored=scored,
         steering=steering,
     )
+
+
+def _normalize_groups(rewards: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rewards `(b, G, K)` to advantages `(b, G, K)`, their standard deviation and whether they are active, `(b, K)`."""
+    # Groups side by side: reducing the first dimension is several times faster, and any layout gives the same bits
+    rewards = rewards.transpose(0, 1).contiguous()  # (G, b, K)
+    advantages, std, varies = standardize(rewards, dim=0, eps=eps)  # (G, b, K), (1, b, K), (1, b, K)
+    active = varies & (advantages.abs().sum(dim=0, keepdim=True) > NEGLIGIBLE)  # (1, b, K)
+    return advantages.masked_fill_(~active, 0).transpose(0, 1), std.squeeze(0), active.squeeze(0)
 
 
 def density_of(active: torch.Tensor, counted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,7 +1,8 @@
 import torch
 
-from .ops import AdvantageResult, build_result, group_statistics, normalize_batch, standardize
+from .ops import AdvantageResult, build_result, group_statistics, normalize_batch
 from .options import steering_bounds, token_counts
+from .standardize import standardize
 
 
 def saw(
