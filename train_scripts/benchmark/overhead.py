@@ -5,25 +5,37 @@ What our own code costs: per generation batch in a training step, and `compute_a
 
 Trains the demo's tiny model with `dara_asym` and with TRL's own trainer in turns, on the same prompts, with one thread.
 The time in our own code (statistics, rule, metrics) is measured inside the run; the difference between the paired runs is
-noise of the machine plus what we add.
+noise of the machine plus what we add. Then times `compute_advantages` over the number of completions, the group size and
+the number of channels, beside what others compute the same with (`train_scripts.benchmark.aggregation_cost`). About six
+minutes. The peer `multireward-grpo` is measured where it is installed:
+
+    pip install --no-deps --target peers multireward-grpo
+    python -m train_scripts.benchmark.overhead --peer_path peers
 """
 
 import argparse
-import statistics
+import os
 import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
 
+import pandas as pd
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, ProgressCallback
+from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig, GRPOTrainer
 
-from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, MultiRewardGRPOTrainer, compute_advantages
+from train_scripts.benchmark.aggregation_cost import make_cases, measure_all, peer_is_installed
+from train_scripts.benchmark.overhead_report import markdown, save_figure
+from trl_dara import MultiRewardGRPOConfig, MultiRewardGRPOTrainer
 from trl_dara.data.synthetic import TINY_TOOL_CALLER, correctness_reward, format_reward, make_dataset
 
 
-console = Console(width=119)
+RESULTS = Path(__file__).parent / "results"
 
 
 class TRLTimer(GRPOTrainer):
@@ -71,7 +83,7 @@ def train(ours: bool, prompts: int, num_generations: int, steps: int, seed: int)
 
     Returns:
         `tuple[list[float], list[float]]`: seconds per step (TRL's `step_time`), and seconds per generation batch in our
-        own code (empty for TRL's trainer).
+        own code (empty for TRL's trainer), both without the first step, which warms up.
     """
     settings = dict(
         output_dir=tempfile.mkdtemp(),
@@ -109,66 +121,76 @@ def train(ours: bool, prompts: int, num_generations: int, steps: int, seed: int)
     trainer.remove_callback(ProgressCallback)
     trainer.train()
     steps_logged = [entry["step_time"] for entry in trainer.state.log_history if "step_time" in entry]
-    return steps_logged[1:], trainer.own_seconds[1:]  # the first step warms up
+    return steps_logged[1:], trainer.own_seconds[1:]
 
 
-def show_training(prompts: int, num_generations: int, steps: int, pairs: int) -> None:
-    """Print the paired comparison of a training step."""
-    ours, trl, own = [], [], []
+def compare_training(
+    prompts: int, num_generations: int, steps: int, pairs: int, advance: Callable[[], None]
+) -> pd.DataFrame:
+    """
+    Train with both trainers in turns; which goes first alternates.
+
+    Args:
+        prompts (`int`):
+            Prompts per step.
+        num_generations (`int`):
+            Completions per prompt.
+        steps (`int`):
+            Optimiser steps of a run.
+        pairs (`int`):
+            Pairs of runs, each with a seed of its own.
+        advance (`Callable`):
+            Called after each run.
+
+    Returns:
+        `pd.DataFrame`: One row for each pair and step: `pair`, `step`, `ours_ms`, `trl_ms`, `own_code_ms`.
+    """
+    rows = []
     for pair in range(pairs):
+        seconds = {}
         for is_ours in (True, False) if pair % 2 == 0 else (False, True):
-            step_seconds, own_seconds = train(is_ours, prompts, num_generations, steps, seed=pair)
-            (ours if is_ours else trl).extend(step_seconds)
-            own.extend(own_seconds)
-    table = Table(title=f"One training step, B = {prompts}, G = {num_generations}, {pairs} pairs of {steps} steps")
-    for column in ("", "median", "interquartile range"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, seconds in (("MultiRewardGRPOTrainer, dara_asym", ours), ("TRL's GRPOTrainer", trl)):
-        table.add_row(name, f"{statistics.median(seconds) * 1e3:.0f} ms", _quartiles(seconds))
-    table.add_row("our own code", f"{statistics.median(own) * 1e3:.2f} ms", _quartiles(own))
-    console.print(table)
-    share = statistics.median(own) / statistics.median(ours)
-    console.print(f"Our own code takes {share:.2%} of a step.\n")
-
-
-def _quartiles(seconds: list[float]) -> str:
-    low, _, high = statistics.quantiles(seconds, n=4)
-    return f"{low * 1e3:.2f} to {high * 1e3:.2f} ms"
-
-
-def show_rules(num_groups: int, num_generations: int, num_channels: int, repeats: int) -> None:
-    """Print the time of `compute_advantages` for every rule."""
-    generator = torch.Generator().manual_seed(0)
-    rewards = torch.randint(0, 5, (num_groups * num_generations, num_channels), generator=generator).float()
-    table = Table(title=f"compute_advantages, B = {num_groups}, G = {num_generations}, K = {num_channels}, one thread")
-    table.add_column("rule")
-    table.add_column("median", justify="right")
-    table.add_column("interquartile range", justify="right")
-    options = {
-        "static_sym": {"static_weights": [1.0] * num_channels},
-        "static_asym": {"static_weights": [1.0] * num_channels},
-        "saw": {"reward_bounds": [(0.0, 4.0)] * num_channels},
-        "sa_mrpo": {"reward_bounds": [(0.0, 4.0)] * num_channels},
-    }
-    for rule in AGGREGATIONS:
-        seconds = []
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            compute_advantages(rewards, num_generations, rule, **options.get(rule, {}))
-            seconds.append(time.perf_counter() - start)
-        table.add_row(rule, f"{statistics.median(seconds[1:]) * 1e3:.2f} ms", _quartiles(seconds[1:]))
-    console.print(table)
+            seconds[is_ours] = train(is_ours, prompts, num_generations, steps, seed=pair)
+            advance()
+        (ours, own), (trl, _) = seconds[True], seconds[False]
+        rows += [
+            {"pair": pair, "step": step, "ours_ms": a * 1e3, "trl_ms": b * 1e3, "own_code_ms": c * 1e3}
+            for step, (a, b, c) in enumerate(zip(ours, trl, own, strict=True), start=2)
+        ]
+    return pd.DataFrame(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=12, help="optimiser steps of each run")
-    parser.add_argument("--pairs", type=int, default=2, help="pairs of runs")
-    args = parser.parse_args()
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of runs")
+    parser.add_argument("--rounds", type=int, default=2, help="processes per case of compute_advantages")
+    parser.add_argument("--peer_path", type=Path, help="folder that multireward_grpo is in")
+    parser.add_argument("--results_dir", type=Path, default=RESULTS, help="folder of the tables and the figure")
+    arguments = parser.parse_args()
+
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the measuring processes
     torch.set_num_threads(1)
-    show_rules(num_groups=512, num_generations=16, num_channels=8, repeats=50)
-    show_rules(num_groups=62_500, num_generations=16, num_channels=4, repeats=3)
-    show_training(prompts=64, num_generations=4, steps=args.steps, pairs=args.pairs)
+    disable_progress_bar()  # of each loaded model, across ours
+    console = Console()
+    cases = make_cases(peer_is_installed(arguments.peer_path))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        training = progress.add_task("training runs", total=2 * arguments.pairs)
+        aggregation = progress.add_task("compute_advantages", total=len(cases) * arguments.rounds)
+        steps = compare_training(64, 4, arguments.steps, arguments.pairs, lambda: progress.advance(training))
+        rows = []
+        for row in measure_all(cases, arguments.rounds, arguments.peer_path):
+            rows.append(row)
+            progress.advance(aggregation)
+    arguments.results_dir.mkdir(parents=True, exist_ok=True)
+    stem = arguments.results_dir / "overhead"
+    steps.to_csv(f"{stem}_step.csv", index=False, float_format="%.6g")
+    pd.DataFrame(rows).to_csv(f"{stem}.csv", index=False, float_format="%.6g")
+    costs = pd.read_csv(f"{stem}.csv")  # the table shows what the files hold
+    report = markdown(pd.read_csv(f"{stem}_step.csv"), costs)
+    Path(f"{stem}.md").write_text(report)
+    save_figure(costs, Path(f"{stem}.png"))
+    console.print(Markdown(report))
 
 
 if __name__ == "__main__":
