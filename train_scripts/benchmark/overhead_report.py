@@ -195,10 +195,11 @@ def save_figure(costs: pd.DataFrame, path: Path) -> None:
                 axis.plot(rows[varied], rows[value], marker="o", markersize=3, linewidth=1.4, label=method)
         for axis, title in zip(axes[:, column], ("time (ms)", "memory (MB)"), strict=True):
             axis.set_xscale("log", base=2)
-            axis.set_yscale("log" if axis is axes[0, column] else "symlog")
             axis.set_title(f"{title}: {fixed}", fontsize=9)
             axis.set_xlabel(label)
             axis.grid(alpha=0.3)
+        axes[0, column].set_yscale("log")
+        axes[1, column].set_ylim(bottom=0)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
