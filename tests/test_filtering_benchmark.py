@@ -7,11 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.markdown import ROOT
+from train_scripts.benchmark import small_batches
 from train_scripts.benchmark.experiments import FilteredRun
 from train_scripts.benchmark.filtering import generated_completions, make_runs, markdown_table, measure, measure_run
 from train_scripts.benchmark.running import mean_and_seeds
 from trl_dara.demo.runs import channel_series
 from trl_dara.demo.training import TOOL_CALLING, TrainingTask, train_one
+
+
+RESULTS = ROOT / "train_scripts/benchmark/results"
 
 
 def history(format_rewards: list[float], rounds: list[int] | None = None) -> list[dict[str, float]]:
@@ -81,3 +86,19 @@ def test_rewards_are_means_over_all_that_was_generated(tmp_path):
 def test_a_mean_over_some_seeds_is_not_shown():
     assert mean_and_seeds(pd.Series([0.25, 0.75]), "{:.2f}", "{:.3f}") == "**0.500** (0.25 0.75)"
     assert mean_and_seeds(pd.Series([3, None], dtype="Int64"), "{:.0f}") == "– (3 never)"
+
+
+def test_table_of_small_batches_is_that_of_the_results():
+    results = pd.read_csv(RESULTS / "small_batches.csv")
+    assert dict(zip(results["B"], results["learning_rate"], strict=True)) == small_batches.LEARNING_RATES
+    report = f"{small_batches.markdown_table(results)}\n\n{small_batches.decide(results)}\n"
+    assert report == (RESULTS / "small_batches.md").read_text()
+
+
+def test_window_changes_nothing_with_as_many_prompts_as_it_holds():
+    results = pd.read_csv(RESULTS / "small_batches.csv")
+    measures = ["mean_format", "groups_to_0.8", "mean_correctness"]
+    large = results[results["B"] == 64].set_index("seed").groupby("variant")
+    pd.testing.assert_frame_equal(
+        large.get_group("dara_sym, window")[measures], large.get_group("dara_sym, per batch")[measures]
+    )

@@ -29,7 +29,7 @@ from trl_dara.evaluation.stats import first_crossing
 RULES = ("gdpo", "dara_asym")
 NO_FILTER = "none"
 GROUP_FILTERS = (NO_FILTER, "any", "sum", "format_reward")  # the last keeps groups in which the sparse reward varies
-STEPS, PROMPTS, NUM_GENERATIONS, LEARNING_RATE = 100, 16, 4, 1e-4
+STEPS, PROMPTS, NUM_GENERATIONS, LEARNING_RATE = 80, 16, 4, 1e-4
 AVERAGED_STEPS = 4  # of the trailing mean: 64 groups without a filter
 
 
