@@ -15,9 +15,6 @@ from .standardize import nan_mask, standardize
 # The paper's tau: advantages this small are no signal, contributions this small take no side.
 NEGLIGIBLE = 1e-8
 
-# Rewards that are normalised at a time: what is computed from them on the way stays in a processor's cache.
-BLOCK = 2**16
-
 
 @dataclass
 class GroupStatistics:
@@ -122,8 +119,12 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
         [`GroupStatistics`]
     """
     steering = reward_weights != 0  # (K,)
-    blocks = rewards.split(max(1, BLOCK // rewards[0].numel()))  # each (b, G, K)
-    advantages, std, active = map(torch.cat, zip(*[_normalize_groups(block, eps) for block in blocks], strict=True))
+    # Groups side by side: reducing the first dimension is several times faster, and any layout gives the same bits
+    columns = rewards.transpose(0, 1).contiguous()  # (G, B, K)
+    advantages, std, varies = standardize(columns, dim=0, eps=eps)  # (G, B, K), (1, B, K), (1, B, K)
+    active = varies & (advantages.abs().sum(dim=0, keepdim=True) > NEGLIGIBLE)  # (1, B, K)
+    advantages = advantages.masked_fill_(~active, 0).transpose(0, 1)  # (B, G, K)
+    std, active = std.squeeze(0), active.squeeze(0)  # (B, K), (B, K)
     missing = nan_mask(rewards)  # (B, G, K) or None
     if missing is None:
         scored = steering.any().repeat(advantages.shape[:2])  # (B, G)
@@ -140,15 +141,6 @@ def group_statistics(rewards: torch.Tensor, reward_weights: torch.Tensor, eps: f
         scored=scored,
         steering=steering,
     )
-
-
-def _normalize_groups(rewards: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rewards `(b, G, K)` to advantages `(b, G, K)`, their standard deviation and whether they are active, `(b, K)`."""
-    # Groups side by side: reducing the first dimension is several times faster, and any layout gives the same bits
-    rewards = rewards.transpose(0, 1).contiguous()  # (G, b, K)
-    advantages, std, varies = standardize(rewards, dim=0, eps=eps)  # (G, b, K), (1, b, K), (1, b, K)
-    active = varies & (advantages.abs().sum(dim=0, keepdim=True) > NEGLIGIBLE)  # (1, b, K)
-    return advantages.masked_fill_(~active, 0).transpose(0, 1), std.squeeze(0), active.squeeze(0)
 
 
 def density_of(active: torch.Tensor, counted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
