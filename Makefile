@@ -8,7 +8,7 @@ VENV_BFCL ?= .venv-bfcl
 # One thread per process: the tests and the demo run several processes on few cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-vllm test-bfcl test-wheel smoke lint format benchmark benchmark-all benchmark-small-batches benchmark-filtering benchmark-overhead benchmark-rewards clean
+.PHONY: demo test test-slow test-vllm test-bfcl test-wheel smoke lint format benchmark benchmark-all benchmark-settings benchmark-search benchmark-small-batches benchmark-filtering benchmark-overhead benchmark-rewards clean
 
 demo: $(VENV)/.installed
 	$(BIN)/trl-dara demo $(ARGS)
@@ -48,6 +48,15 @@ benchmark: $(VENV)/.installed
 
 benchmark-all: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.learning --experiments all --rules all --results_name learning_all $(ARGS)
+
+# Three rewards, and group sizes at the same number of completions: 75 runs
+benchmark-settings: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.learning --experiments A A3 G8 G16 G32 --rules gdpo dara_sym dara_asym \
+		--results_name learning_settings $(ARGS)
+
+# Made-up rules in search of a better one: 80 runs, and 20 of the learning benchmark
+benchmark-search: $(VENV)/.installed
+	$(BIN)/python -m train_scripts.benchmark.search $(ARGS)
 
 benchmark-small-batches: $(VENV)/.installed
 	$(BIN)/python -m train_scripts.benchmark.small_batches $(ARGS)

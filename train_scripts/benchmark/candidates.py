@@ -104,7 +104,6 @@ CANDIDATES = {
     "agreement_slow": {"agreement": True, "window": 256},
     "starved": {"level": 0.3, "exponent": 2.0},
     "starved_steep": {"level": 0.25, "exponent": 4.0},
-    "starved_agreement": {"level": 0.3, "exponent": 2.0, "agreement": True},
     "shrunken": {"shrunken": True},
     "shrunken_starved": {"shrunken": True, "level": 0.3, "exponent": 2.0},
 }

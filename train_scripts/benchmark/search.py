@@ -123,7 +123,7 @@ def markdown(compared: pd.DataFrame) -> str:
         `str`: Markdown.
     """
     aims = reached(compared).set_index(["experiment", "rule"])
-    parts = []
+    parts = [_overview(compared), ""]
     for key, rows in compared.groupby("experiment"):
         seeds = sorted(rows["seed"].unique())
         parts.append(
@@ -147,6 +147,21 @@ def markdown(compared: pd.DataFrame) -> str:
     ]
     parts.append(f"In every experiment: {', '.join(held) or 'no rule is free, none is fast'}.\n")
     return "\n".join(parts)
+
+
+def _overview(compared: pd.DataFrame) -> str:
+    """Rules down, experiments across, means over the seeds."""
+    means = compared.groupby(["rule", "experiment"], sort=False)[["ratio", "correctness"]].agg(
+        lambda x: x.mean(skipna=False)
+    )
+    keys = sorted(compared["experiment"].unique())
+    titles = (f"{key}: {CROSSINGS[key]}, ratio | mean correctness" for key in keys)
+    lines = [f"| rule | changed | {' | '.join(titles)} |", "|---" * (2 + 2 * len(keys)) + "|"]
+    for rule, of_rule in means.groupby(level="rule", sort=False):
+        changed = ", ".join(f"{name} {value}" for name, value in CANDIDATES.get(rule, {}).items())
+        cells = [f"{ratio:.2f} | {correctness:+.3f}" for ratio, correctness in of_rule.loc[rule].loc[keys].to_numpy()]
+        lines.append(f"| `{rule}` | {changed} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
