@@ -88,7 +88,7 @@ def test_aims():
     assert "| `fast` | **0.61** (0.60 0.62) | **-0.080** (-0.080 -0.080) | no | yes |" in report
     assert "| `no` | – (never never) |" in report
     assert report.splitlines()[0] == "| rule | changed | A: steps to 0.8, ratio | mean correctness |"
-    assert "| `fast` |  | 0.61 | -0.080 |" in report
+    assert "| `fast` |  | 0.61 | -0.080 |" in report and "| `no` |  | never | +0.050 |" in report
     assert "In every experiment: `both` is free, `free` is free, `both` is fast, `fast` is fast." in report
 
 

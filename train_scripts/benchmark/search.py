@@ -159,7 +159,9 @@ def _overview(compared: pd.DataFrame) -> str:
     lines = [f"| rule | changed | {' | '.join(titles)} |", "|---" * (2 + 2 * len(keys)) + "|"]
     for rule, of_rule in means.groupby(level="rule", sort=False):
         changed = ", ".join(f"{name} {value}" for name, value in CANDIDATES.get(rule, {}).items())
-        cells = [f"{ratio:.2f} | {correctness:+.3f}" for ratio, correctness in of_rule.loc[rule].loc[keys].to_numpy()]
+        cells = []
+        for ratio, correctness in of_rule.loc[rule].loc[keys].to_numpy():
+            cells.append(f"{'never' if pd.isna(ratio) else f'{ratio:.2f}'} | {correctness:+.3f}")
         lines.append(f"| `{rule}` | {changed} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
