@@ -76,6 +76,7 @@ def test_overview_of_several_experiments(tmp_path):
     head, of_a, of_g8 = report.splitlines()[0], *report.splitlines()[2:4]
     assert head == "| | `gdpo`: steps to 0.8 | `dara_sym`: ratio |"
     cells = " | **30.0** (20 40) | **0.62** [0.50, 0.75], 0.50 to 0.75 |"
+    assert "ratio" not in markdown(pd.concat([results, results.assign(experiment="G8")]).query("rule != 'gdpo'"))
     assert of_a.startswith("| A: ") and of_g8.startswith("| G8: ") and of_a.endswith(cells) and of_g8.endswith(cells)
 
 

@@ -13,7 +13,7 @@ import torch
 from tests.markdown import ROOT
 from train_scripts.benchmark.candidates import CANDIDATES, candidate, shrunken_advantages
 from train_scripts.benchmark.search import compare, make_runs, markdown, reached
-from trl_dara import AGGREGATIONS, compute_advantages
+from trl_dara import AGGREGATIONS, CalibrationWindow, compute_advantages
 
 
 def rewards(seed: int) -> torch.Tensor:
@@ -56,6 +56,19 @@ def test_baseline_is_the_batch_where_prompts_do_not_differ_and_the_prompt_where_
     assert not shrunken_advantages(steady, eps=1e-4).any()
 
 
+def test_needs_other_prompts_to_compare_with():
+    with pytest.raises(ValueError, match="at least two prompts"):
+        compute_advantages(rewards(0)[:4], 4, candidate, shrunken=True)
+
+
+def test_density_over_a_window_of_groups():
+    window = CalibrationWindow(size=64)
+    first, second = (compute_advantages(rewards(seed), 4, candidate, window=window) for seed in (0, 1))
+    assert first.weights.tolist() == compute_advantages(rewards(0), 4, candidate).weights.tolist()
+    together = compute_advantages(torch.cat([rewards(0), rewards(1)]), 4, candidate)
+    assert second.weights.tolist() == together.weights.tolist()
+
+
 def test_every_candidate_is_a_setting_of_the_function():
     assert not set(CANDIDATES) & set(AGGREGATIONS)
     for settings in CANDIDATES.values():
@@ -85,16 +98,21 @@ def test_aims():
     assert aims["free"].to_dict() == {"dara_sym": False, "both": True, "free": True, "fast": False, "no": False}
     assert aims["fast"].to_dict() == {"dara_sym": False, "both": True, "free": False, "fast": True, "no": False}
     report = markdown(compared)
-    assert "| `fast` | **0.61** (0.60 0.62) | **-0.080** (-0.080 -0.080) | no | yes |" in report
+    assert (
+        "| `fast` | **0.61** [0.60, 0.62] (0.60 0.62) | **-0.080** [-0.080, -0.080] (-0.080 -0.080) | no | yes |"
+        in report
+    )
     assert "| `no` | – (never never) |" in report
     assert report.splitlines()[0] == "| rule | changed | A: steps to 0.8, ratio | mean correctness |"
-    assert "| `fast` |  | 0.61 | -0.080 |" in report and "| `no` |  | never | +0.050 |" in report
-    assert "In every experiment: `both` is free, `free` is free, `both` is fast, `fast` is fast." in report
+    assert "| `fast` |  | 0.61 | -0.080 |" in report and "| `no` |  | – | +0.050 |" in report
+    assert "In A: `both` is free, `free` is free, `both` is fast, `fast` is fast." in report
 
 
 def test_a_reference_that_never_gets_there_gives_a_bound():
     compared = compare(results(gdpo=(None, 1.15), dara_sym=(32, 1.06)))
     assert compared["ratio"].tolist() == pytest.approx([32 / 61, 34 / 61])  # 60 steps
+    assert "| `dara_sym` |  | at most 0.54 |" in markdown(compared)
+    assert "| `dara_sym` | at most **0.54** [0.52, 0.56] (0.52 0.56) |" in markdown(compared)
 
 
 def test_a_short_run(tmp_path):

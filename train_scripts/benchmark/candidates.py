@@ -40,8 +40,10 @@ def candidate(
         agreement (`bool`, *optional*, defaults to `False`):
             Amplify only where a contribution does not oppose that of the densest channel.
         shrunken (`bool`, *optional*, defaults to `False`):
-            Measure each channel from a baseline between the mean of the group and that of the batch
-            ([`shrunken_advantages`]) instead of normalising it in its group.
+            Instead of normalising each channel in its group, measure it from a baseline between the mean of the group and
+            that of the batch ([`shrunken_advantages`]), times the root of its density, as `gdpo` implies.
+
+    With no active channel in the batch, all advantages are exactly 0.
     """
     groups = group_statistics(rewards, reward_weights, eps)
     everywhere = torch.ones_like(groups.active)
@@ -88,7 +90,15 @@ def shrunken_advantages(rewards: torch.Tensor, eps: float) -> torch.Tensor:
 
     Returns:
         `torch.Tensor` of shape `(B, G, K)`
+
+    Raises:
+        `ValueError`: with fewer than two prompts or two completions of each, which have no spread.
     """
+    if min(rewards.shape[:2]) < 2:
+        raise ValueError(
+            f"`rewards` are of {rewards.shape[0]} prompts with {rewards.shape[1]} completions each. The baseline is estimated "
+            "from at least two prompts with at least two completions: pass more, or `shrunken=False`."
+        )
     means = rewards.mean(dim=1, keepdim=True)  # (B, 1, K)
     noise = rewards.var(dim=1).mean(dim=0) / rewards.shape[1]  # (K,), variance of a group's mean around its prompt's
     trust = (1 - noise / means.var(dim=0).clamp(min=1e-12)).clamp(min=0)  # (1, K)
@@ -96,7 +106,8 @@ def shrunken_advantages(rewards: torch.Tensor, eps: float) -> torch.Tensor:
     return centred / (centred.square().mean(dim=(0, 1)).sqrt() + eps)
 
 
-# Settings of `candidate`; `window` counts groups
+# Settings of `candidate`; `window` counts groups. In words: a larger exponent; a density that lags behind; no amplification of
+# what the densest channel opposes; none but of a channel that is starved, and then much; a baseline that is less noisy.
 CANDIDATES = {
     "exponent_1": {"exponent": 1.0},
     "slow": {"window": 256},

@@ -91,7 +91,8 @@ def markdown(results: pd.DataFrame) -> str:
     Returns:
         `str`: Markdown.
     """
-    parts = [_overview(results) + "\n"] if results["experiment"].nunique() > 1 else []
+    several = results["experiment"].nunique() > 1 and (results["rule"] == REFERENCE).any()
+    parts = [_overview(results) + "\n"] if several else []
     for key, of_experiment in results.groupby("experiment", sort=False):
         seeds = ", ".join(str(seed) for seed in sorted(of_experiment["seed"].unique()))
         parts.append(f"### {key}: {EXPERIMENTS[key].title}\n")
@@ -154,7 +155,7 @@ def _mean_and_seeds(rows: pd.DataFrame) -> str:
 def _ratio(rows: pd.DataFrame, reference: pd.Series, steps: int) -> str:
     """Not given where a seed of the rule never crosses; a bound where one of the reference never does in its `steps`."""
     name, ours = rows["measure"].iloc[0], rows.set_index("seed")["value"]
-    theirs = reference[name].reindex(ours.index)
+    theirs = reference[name].loc[ours.index]  # a seed that the reference was not run with is an error, not a bound
     if ours.isna().any() or theirs.isna().all():
         return NOT_ALL
     theirs_at_least = theirs.fillna(first_unseen_step(name, steps))

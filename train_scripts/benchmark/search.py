@@ -2,16 +2,15 @@
 Is there a better rule than DARA? Trains the tiny models of experiments A and B with rules that were made up for it.
 
     python -m train_scripts.benchmark.search                                                      # all, seeds 0 to 4
-    python -m train_scripts.benchmark.search --candidates late --seeds 10 11 12 13 14 15 16 17 18 19
+    python -m train_scripts.benchmark.search --candidates starved --seeds 10 11 12 13 14 --results_name search_confirmed
 
 Two aims, both against `gdpo` on the same seeds: *free* is about the speed of `dara_sym` at the other reward of `gdpo`, *fast* is
-much more speed at no more than the cost of `dara_sym`. Candidates are tuned on seeds 0 to 4; seeds 10 to 19 are there to confirm
-once what these chose. A run takes half a minute to a minute of one core. Finished runs are kept, so that the same command goes on
+much more speed at no more than the cost of `dara_sym`. Candidates are tuned on seeds 0 to 4; seeds from 10 on are there to
+confirm once what these chose. A run takes half a minute to a minute of one core. Finished runs are kept, so that the same command goes on
 after an interruption.
 """
 
 import dataclasses
-from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
@@ -19,11 +18,12 @@ from rich.markdown import Markdown
 
 from train_scripts.benchmark.candidates import CANDIDATES
 from train_scripts.benchmark.experiments import EXPERIMENTS, LearningRun
-from train_scripts.benchmark.learning_report import first_unseen_step, measure
+from train_scripts.benchmark.learning_report import NOT_ALL, REFERENCE, first_unseen_step, measure
 from train_scripts.benchmark.running import make_parser, mean_and_seeds, train
+from trl_dara.evaluation.stats import bootstrap_interval
 
 
-REFERENCE, DARA = "gdpo", "dara_sym"
+DARA = "dara_sym"
 
 # By experiment: what is crossed, and for each aim the largest ratio of steps to the reference
 CROSSINGS = {"A": "steps to 0.8", "B": "stable at 99 %"}
@@ -72,8 +72,9 @@ def compare(results: pd.DataFrame) -> pd.DataFrame:
             As returned by [`measure`].
 
     Returns:
-        `pd.DataFrame`: Columns `experiment`, `rule`, `seed`, `ratio` (of steps; none if the rule never gets there; where the
-        reference does not, an upper bound), `correctness` (difference of the means over the run).
+        `pd.DataFrame`: Columns `experiment`, `rule`, `seed`, `ratio` (of steps; none if the rule never gets there),
+        `is_bound` (whether the reference never gets there, so that the ratio is at most this), `correctness` (difference of
+        the means over the run).
     """
     wide = results.pivot(index=["experiment", "rule", "seed"], columns="measure", values="value").reset_index()
     parts = []
@@ -83,7 +84,9 @@ def compare(results: pd.DataFrame) -> pd.DataFrame:
         steps = reference[crossing].fillna(first_unseen_step(crossing, EXPERIMENTS[key].steps))
         ratio = rows[crossing].array / steps.array
         correctness = rows["mean correctness"].array - reference["mean correctness"].array
-        parts.append(rows[["experiment", "rule", "seed"]].assign(ratio=ratio, correctness=correctness))
+        is_bound = reference[crossing].isna().array
+        columns = {"ratio": ratio, "is_bound": is_bound, "correctness": correctness}
+        parts.append(rows[["experiment", "rule", "seed"]].assign(**columns))
     compared = pd.concat(parts)
     return compared[compared["rule"] != REFERENCE].reset_index(drop=True)
 
@@ -129,13 +132,14 @@ def markdown(compared: pd.DataFrame) -> str:
         parts.append(
             f"### {key}: {EXPERIMENTS[key].title}\n\n"
             f"Against `{REFERENCE}`, seeds {', '.join(map(str, seeds))}; *free* is a ratio of at most {FREE_RATIO[key]} that "
-            f"costs at most {FREE_LOSS[key]}, *fast* one of at most {FAST_RATIO[key]} that costs no more than `{DARA}`.\n\n"
+            f"costs at most {FREE_LOSS[key]}, *fast* one of at most {FAST_RATIO[key]} that costs no more than `{DARA}`. Mean, 95 % "
+            "bootstrap interval, every seed.\n\n"
             f"| rule | {CROSSINGS[key]}: ratio | mean correctness: difference | free | fast |\n|---|---|---|---|---|"
         )
         for rule, of_rule in rows.groupby("rule", sort=False):
             of_rule = of_rule.set_index("seed").reindex(seeds)
-            ratio = mean_and_seeds(of_rule["ratio"], "{:.2f}")
-            difference = mean_and_seeds(of_rule["correctness"], "{:+.3f}")
+            ratio = _bound(of_rule) + _mean_interval_seeds(of_rule["ratio"], "{:.2f}")
+            difference = _mean_interval_seeds(of_rule["correctness"], "{:+.3f}")
             verdicts = ("yes" if aims.loc[(key, rule), aim] else "no" for aim in ("free", "fast"))
             parts.append(f"| `{rule}` | {ratio} | {difference} | {' | '.join(verdicts)} |")
         parts.append("")
@@ -145,25 +149,37 @@ def markdown(compared: pd.DataFrame) -> str:
         for rule in aims.index.unique("rule")
         if aims.xs(rule, level="rule")[aim].all()
     ]
-    parts.append(f"In every experiment: {', '.join(held) or 'no rule is free, none is fast'}.\n")
+    experiments = " and ".join(aims.index.unique("experiment"))
+    parts.append(f"In {experiments}: {', '.join(held) or 'no rule is free, none is fast'}.\n")
     return "\n".join(parts)
 
 
 def _overview(compared: pd.DataFrame) -> str:
     """Rules down, experiments across, means over the seeds."""
-    means = compared.groupby(["rule", "experiment"], sort=False)[["ratio", "correctness"]].agg(
-        lambda x: x.mean(skipna=False)
-    )
     keys = sorted(compared["experiment"].unique())
     titles = (f"{key}: {CROSSINGS[key]}, ratio | mean correctness" for key in keys)
     lines = [f"| rule | changed | {' | '.join(titles)} |", "|---" * (2 + 2 * len(keys)) + "|"]
-    for rule, of_rule in means.groupby(level="rule", sort=False):
-        changed = ", ".join(f"{name} {value}" for name, value in CANDIDATES.get(rule, {}).items())
+    for rule, of_rule in compared.groupby("rule", sort=False):
+        changed = ", ".join(f"`{name}` {value}" for name, value in CANDIDATES.get(rule, {}).items())
         cells = []
-        for ratio, correctness in of_rule.loc[rule].loc[keys].to_numpy():
-            cells.append(f"{'never' if pd.isna(ratio) else f'{ratio:.2f}'} | {correctness:+.3f}")
+        for key in keys:
+            rows = of_rule[of_rule["experiment"] == key]
+            ratio = NOT_ALL if rows["ratio"].isna().any() else f"{_bound(rows)}{rows['ratio'].mean():.2f}"
+            cells += [ratio, f"{rows['correctness'].mean():+.3f}"]
         lines.append(f"| `{rule}` | {changed} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _bound(rows: pd.DataFrame) -> str:
+    return "at most " if rows["is_bound"].any() else ""
+
+
+def _mean_interval_seeds(values: pd.Series, form: str) -> str:
+    mean_of_all, seeds = mean_and_seeds(values, form).split(" ", 1)
+    if values.isna().any():
+        return f"{mean_of_all} {seeds}"
+    low, high = bootstrap_interval(values.tolist())
+    return f"{mean_of_all} [{form.format(low)}, {form.format(high)}] {seeds}"
 
 
 def main() -> None:
@@ -176,10 +192,10 @@ def main() -> None:
     console = Console()
     train(list(runs.values()), arguments, console, "train_scripts.benchmark.search_training")
     compared = compare(measure(runs, arguments.output_dir))
-    stem = Path(arguments.results_dir) / arguments.results_name
-    compared.to_csv(f"{stem}.csv", index=False, float_format="%.6g")
+    stem = arguments.results_dir / arguments.results_name
+    compared.to_csv(stem.with_suffix(".csv"), index=False, float_format="%.6g")
     report = markdown(compared)
-    Path(f"{stem}.md").write_text(report)
+    stem.with_suffix(".md").write_text(report)
     console.print(Markdown(report))
 
 

@@ -78,7 +78,7 @@ def train_one(
         task ([`TrainingTask`], *optional*):
             By default the synthetic tool-calling task.
         aggregation (`Callable`, *optional*):
-            A rule of one's own, of which `run.rule` is but the name.
+            Function to use as the rule; `run.rule` then only labels the run.
         **settings:
             Further settings of [`MultiRewardGRPOConfig`], e.g. `group_filter`.
 
