@@ -20,6 +20,11 @@ README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 
 
+def squeezed(text: str) -> str:
+    """The text as one line."""
+    return " ".join(text.split())
+
+
 def code_blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 

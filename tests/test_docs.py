@@ -4,7 +4,6 @@ import contextlib
 import fnmatch
 import inspect
 import io
-import json
 import math
 import re
 
@@ -19,7 +18,7 @@ from trl.trainer import grpo_trainer
 from trl.trainer.utils import nanstd
 
 import trl_dara
-from tests.markdown import PAGES, README, ROOT, code_blocks, commands, inline_code, parse
+from tests.markdown import PAGES, README, ROOT, code_blocks, commands, inline_code, parse, squeezed
 from tests.trainer.support import PROMPTS, build, has_a, has_q, prompts, scripted
 from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, compute_advantages, rewards
 from trl_dara.cli import replay
@@ -33,10 +32,6 @@ from trl_dara.metrics import channel_metrics
 
 
 G = 8
-
-
-def squeezed(text: str) -> str:
-    return " ".join(text.split())
 
 
 # Runs in which something goes wrong, as completions tables: step, group and completion say what the rewards are
@@ -258,46 +253,6 @@ def test_statistics_of_a_curve():
     assert eval(calls[1], names) == 21
 
 
-def test_numbers_on_the_page_of_rules_are_those_of_the_results():
-    page, results = PAGES["which_rule.md"], ROOT / "train_scripts/benchmark/results/small_batches.md"
-    table, _ = results.read_text().split("\n\n", 1)
-    assert table in page
-    rows = [row for row in page.split("## Cost")[0].splitlines() if re.match(r"\| `\w+` \| \d", row)]
-    assert len(rows) == 3 and all(row in README for row in rows)
-    seeds = page[page.index("Over seeds 0, 1 and 2") :].split("(")[0]
-    measured = re.findall(r"\d+\.\d+ (?:ms|%)", page) + re.findall(r"\d\d\.\d|0\.\d\d\d", seeds)
-    assert len(measured) == 5 and all(number in README for number in measured)
-
-
-def test_gains_of_the_window_are_those_of_the_results():
-    results = pd.read_csv(ROOT / "train_scripts/benchmark/results/small_batches.csv")
-    means = results.groupby(["variant", "B"])[["mean_format", "mean_correctness"]].mean()
-    change = means.loc["dara_sym, window"] - means.loc["dara_sym, per batch"]
-    small = [f"{abs(change.loc[size, column]):.3f}" for column in change for size in (1, 2, 4, 8, 16)]
-    section = squeezed(PAGES["which_rule.md"])
-    section = section[section.index("The smaller the batch") : section.index("that is more than the 0.05")]
-    assert re.findall(r"0\.\d\d\d", section) == small
-    section = squeezed(README[README.index("### Small batches") : README.index("## Metrics")])
-    pairs = re.findall(r"from (0\.\d\d\d) to (0\.\d\d\d)", section)
-    variants = ("dara_sym, per batch", "dara_sym, window")
-    assert pairs == [
-        tuple(f"{means.loc[(variant, size), 'mean_format']:.3f}" for variant in variants) for size in (1, 2, 4)
-    ]
-
-
-def test_learning_speed_in_the_readme_is_that_of_the_results():
-    results = (ROOT / "train_scripts/benchmark/results/learning.md").read_text()
-    section = README[README.index("### Learning speed") : README.index("### Small batches")]
-    for experiment in results.split("### ")[1:]:
-        means, ratios = experiment.split("lowest to highest.")
-        assert ratios[ratios.index("| |") :].strip() in section
-        (row,) = [line for line in means.splitlines() if line.startswith("| mean correctness")]
-        assert all(mean in section for mean in re.findall(r"\*\*([\d.]+)\*\*", row)[1:])  # grpo's is left out
-    row, _ = [line for line in results.splitlines() if line.startswith("| stable at 99 %")]  # steps, and their ratio
-    steps = re.findall(r"\(([\w ]+)\)", row)
-    assert len(steps) == 3 and all(of_rule in " ".join(section.split()) for of_rule in steps)
-
-
 def test_rounding_error_of_a_constant_reward_is_as_large_as_the_page_says():
     rewards = torch.full((1, 8, 1), 0.3)  # (B, G, K)
     residue = (rewards - torch.nanmean(rewards, dim=1, keepdim=True)).abs().max().item()
@@ -306,19 +261,3 @@ def test_rounding_error_of_a_constant_reward_is_as_large_as_the_page_says():
         assert residue == 0 or 0.5 < residue / (std + eps) / float(said) < 2  # some processors round otherwise
         assert said in PAGES["gdpo_elsewhere.md"]
     assert not compute_advantages(rewards.view(8, 1), 8, "gdpo").advantages.any()
-
-
-def test_gpu_figures_in_the_readme_are_those_of_the_results():
-    checks = json.loads((ROOT / "train_scripts/benchmark/results/gpu_check.json").read_text())["checks"]
-    section = README[README.index("On one NVIDIA H200") : README.index("## Real rewards, a real model")]
-    for row in re.findall(r"^\| (\w+), (all weights|LoRA) \| (\d+) \| ([\d.e-]+)(.*) \|$", section, re.MULTILINE):
-        precision, trained, passed, largest, failed = row
-        kind = f"train {precision} {'lora' if trained == 'LoRA' else 'full'} "
-        of_kind = [check for check in checks if check["check"].startswith(kind)]
-        errors = [check["largest_advantage_error"] for check in of_kind if check["passed"]]
-        assert (int(passed), largest) == (len(errors), f"{max(errors):.1e}")
-        others = [(c["check"].split()[-1], c["largest_advantage_error"]) for c in of_kind if not c["passed"]]
-        assert failed.strip("; ") == " ".join(f"`{rule}` {error:.2f}" for rule, error in others)
-    (step,) = [check for check in checks if check["check"].startswith("step_time")]
-    assert f"{step['ours_ms']:.1f} ms, of which our own code {step['own_code_ms']:.2f} ms" in section
-    assert f"{step['trl_ms']:.1f} ms with TRL's" in section
