@@ -70,6 +70,9 @@ def test_gpu_figures_in_the_readme_are_those_of_the_results():
         assert (int(passed), largest) == (len(errors), f"{max(errors):.1e}")
         others = [(c["check"].split()[-1], c["largest_advantage_error"]) for c in of_kind if not c["passed"]]
         assert failed.strip("; ") == " ".join(f"`{rule}` {error:.2f}" for rule, error in others)
+    section = squeezed(section)
     (step,) = [check for check in checks if check["check"].startswith("step_time")]
     assert f"{step['ours_ms']:.1f} ms, of which our own code {step['own_code_ms']:.2f} ms" in section
+    assert f"({step['own_code_ms'] / step['ours_ms']:.1%})".replace("%", " %") in section
     assert f"{step['trl_ms']:.1f} ms with TRL's" in section
+    assert f"paired difference was {step['paired_difference_ms']:.1f} ms" in section
