@@ -49,7 +49,7 @@ def test_tables_show_every_seed_and_no_mean_over_some(tmp_path):
     zeros = {("gdpo", 0): 20, ("gdpo", 1): 60, ("dara_sym", 0): 10, ("dara_sym", 1): 30}
     report = markdown(measure(write_runs(tmp_path, zeros), tmp_path))
     row, _ = [line for line in report.splitlines() if line.startswith("| steps to 0.8 ")]
-    assert row == "| steps to 0.8 | **–** (23 never) | **23.0** (13 33) |"
+    assert row == "| steps to 0.8 | – (23 never) | **23.0** (13 33) |"
     assert "seeds 0, 1" in report
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from train_scripts.benchmark.experiments import EXPERIMENTS, LearningRun
+from train_scripts.benchmark.running import NEVER, mean_and_seeds
 from trl_dara.demo.report import trailing_mean
 from trl_dara.demo.runs import channel_series
 from trl_dara.evaluation.comparison import compare_seeds
@@ -26,7 +27,6 @@ REFERENCE = "gdpo"
 RATIOS = ("steps to 0.5", "steps to 0.8", "stable at 95 %", "stable at 99 %")
 OVERVIEW = "steps to 0.8"  # the one by which experiments are compared
 
-NEVER = "never"
 NOT_ALL = "–"  # not every seed gets there
 
 Measures = dict[str, float | None]
@@ -142,14 +142,14 @@ def _table(results: pd.DataFrame, cell: Callable[[pd.DataFrame], str]) -> str:
 
 
 def _mean_and_seeds(rows: pd.DataFrame) -> str:
-    """A crossing that a seed never reaches has no mean: one over the others would flatter."""
     name, values = rows["measure"].iloc[0], rows["value"]
-    form = "{:.3f}" if name.startswith(("mean", "final")) else "{:.0f}"
     if values.isna().all():
         return NEVER
-    each = " ".join(NEVER if np.isnan(value) else form.format(value) for value in values)
-    mean = NOT_ALL if values.isna().any() else form.replace(":.0f", ":.1f").format(values.mean())
-    return f"**{mean}** ({each})"
+    return (
+        mean_and_seeds(values, "{:.3f}")
+        if name.startswith(("mean", "final"))
+        else mean_and_seeds(values, "{:.0f}", "{:.1f}")
+    )
 
 
 def _ratio(rows: pd.DataFrame, reference: pd.Series, steps: int) -> str:

@@ -31,11 +31,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 from train_scripts.benchmark.aggregation_cost import make_cases, measure_all, peer_is_installed
 from train_scripts.benchmark.overhead_report import markdown, save_figure
+from train_scripts.benchmark.running import RESULTS
 from trl_dara import MultiRewardGRPOConfig, MultiRewardGRPOTrainer
 from trl_dara.data.synthetic import TINY_TOOL_CALLER, correctness_reward, format_reward, make_dataset
-
-
-RESULTS = Path(__file__).parent / "results"
 
 
 class TRLTimer(GRPOTrainer):
