@@ -120,7 +120,7 @@ NO_NAMES = {
         'completion[0]["content"]',
         '"mode": "skip"',
     ],
-    "which_rule.md": ["1 + (w - 1)(1 - p)"],
+    "which_rule.md": ["1 + (w - 1)(1 - p)", "none", "any", "sum", "format_reward"],
     "gdpo_elsewhere.md": ["std + eps", "sqrt(var + 1e-8)"],
     "evaluation.md": ["transformers", "vllm", "vllm_server", "score", "aggregate", "cases.csv"],
 }

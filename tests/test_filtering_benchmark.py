@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from tests.markdown import ROOT
-from train_scripts.benchmark import small_batches
+from tests.markdown import PAGES, README, ROOT
+from train_scripts.benchmark import filtering, small_batches
 from train_scripts.benchmark.experiments import FilteredRun
 from train_scripts.benchmark.filtering import generated_completions, make_runs, markdown_table, measure, measure_run
 from train_scripts.benchmark.running import mean_and_seeds
@@ -102,3 +103,30 @@ def test_window_changes_nothing_with_as_many_prompts_as_it_holds():
     pd.testing.assert_frame_equal(
         large.get_group("dara_sym, window")[measures], large.get_group("dara_sym, per batch")[measures]
     )
+
+
+def test_table_of_filters_is_that_of_the_results():
+    results = pd.read_csv(RESULTS / "filtering.csv")
+    assert set(results["rule"]) == set(filtering.RULES) and set(results["group_filter"]) == set(
+        filtering.GROUP_FILTERS
+    )
+    assert markdown_table(results) == (RESULTS / "filtering.md").read_text().strip()
+
+
+def test_numbers_of_the_filter_on_the_pages_are_those_of_the_results():
+    results = pd.read_csv(RESULTS / "filtering.csv")
+    table = markdown_table(results)
+    page = PAGES["which_rule.md"][PAGES["which_rule.md"].index("## Filtering groups") :]
+    assert table in page
+    gdpo, dara = (re.findall(r"\*\*(\d\.\d\d)\*\* \[", "\n".join(rows)) for rows in _rows_by_rule(table))
+    in_readme = re.search(r"until format 0\.8, (.*?)\(", README, re.DOTALL).group(1)
+    assert re.findall(r"\d\.\d\d", in_readme) == [ratio for pair in zip(gdpo, dara, strict=True) for ratio in pair]
+    steps = results.groupby(["rule", "group_filter"])["steps_to_0.8"].mean()
+    for rule in filtering.RULES:
+        assert f"{steps[rule, 'format_reward']:.0f} instead of {steps[rule, 'none']:.0f} with `{rule}`" in page
+    counts = results.pivot(index=["rule", "seed"], columns="group_filter", values="completions_to_0.8")
+    assert (counts.drop(columns="none").min(axis=1) > counts["none"]).all()  # on every seed and with every criterion
+
+
+def _rows_by_rule(table: str) -> list[list[str]]:
+    return [[row for row in table.splitlines() if row.startswith(f"| `{rule}`")] for rule in filtering.RULES]
