@@ -20,6 +20,7 @@ from trl.trainer.utils import nanstd
 import trl_dara
 from tests.markdown import PAGES, README, ROOT, code_blocks, commands, inline_code, parse, squeezed
 from tests.trainer.support import PROMPTS, build, has_a, has_q, prompts, scripted
+from train_scripts.benchmark.candidates import CANDIDATES, candidate
 from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, compute_advantages, rewards
 from trl_dara.cli import replay
 from trl_dara.cli.eval_bfcl import BFCLArguments
@@ -163,7 +164,8 @@ def test_names_exist(page, metrics):
         *AGGREGATIONS,
         *REMOVED,
     }
-    known |= {name for rule in AGGREGATIONS.values() for name in inspect.signature(rule).parameters}
+    rules = (*AGGREGATIONS.values(), candidate)
+    known |= {name for rule in rules for name in inspect.signature(rule).parameters} | set(CANDIDATES)
     known |= set(vars(GRPOTrainer)) | set(trl_dara.__all__) | set(rewards.__all__) | {"JointEvaluationCallback"}
     kinds = (MultiRewardGRPOConfig, ModelConfig, MathArguments, BFCLArguments, GenerationArguments)
     known |= {field for kind in kinds for field in kind.__dataclass_fields__}

@@ -76,3 +76,25 @@ def test_gpu_figures_in_the_readme_are_those_of_the_results():
     assert f"({step['own_code_ms'] / step['ours_ms']:.1%})".replace("%", " %") in section
     assert f"{step['trl_ms']:.1f} ms with TRL's" in section
     assert f"paired difference was {step['paired_difference_ms']:.1f} ms" in section
+
+
+def test_tables_over_experiments_are_those_of_the_results():
+    for name, text in [("learning_settings.md", README), ("search.md", PAGES["which_rule.md"])]:
+        overview, _ = (RESULTS / name).read_text().split("\n\n", 1)
+        assert len(overview.splitlines()) >= 7 and overview in text
+    # None reaches either aim on both tasks, and none reaches any aim on A
+    verdicts = (RESULTS / "search.md").read_text()
+    assert verdicts.rstrip().endswith("In A and B: no rule is free, none is fast.")
+    of_a = verdicts[verdicts.index("### A") : verdicts.index("### B")]
+    assert len(re.findall(r"\| no \| no \|$", of_a, re.MULTILINE)) == 9 and "| yes |" not in of_a
+
+
+def test_growth_and_peers_in_the_readme_are_those_of_the_results():
+    report = (RESULTS / "overhead.md").read_text()
+    section = squeezed(README[README.index("## Speed") : README.index("## Can I use it with")])
+    for row in re.findall(r"^\| (?:completions|channels), from [\d,]+ \| (.*) \|$", report, re.MULTILINE):
+        own = sorted(row.split(" | ")[:3], key=float)
+        assert f"{own[0]} to {own[-1]}" in section
+    (row,) = re.findall(r"^\| 1,000,000 \| (.*) \|$", report, re.MULTILINE)
+    own, others = ([int(cell.split()[0]) for cell in cells] for cells in (row.split(" | ")[:3], row.split(" | ")[3:]))
+    assert f"at a million by {min(own) - max(others)} to {max(own) - min(others)} ms" in section
