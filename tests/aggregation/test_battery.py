@@ -90,6 +90,14 @@ def test_results_follow_from_the_rewards(rule):
 # No side effects
 
 
+def test_channel_advantages_of_many_groups_are_those_of_few():
+    rewards = random_rewards(0, (30_000, 4, 3), missing=0.1, dtype=torch.float32)  # (B, G, K)
+    whole = compute("gdpo", rewards)
+    parts = [compute("gdpo", part) for part in rewards.split(7_000)]
+    for name in ("channel_advantages", "active", "scored"):
+        assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts])), name
+
+
 @every_rule
 def test_input_is_not_modified(rule):
     rewards, weights = random_rewards(0, missing=0.2), torch.tensor([1.0, -0.5, 0.0])
