@@ -84,6 +84,9 @@ def test_tables_over_experiments_are_those_of_the_results():
     for name, text in [("learning_settings.md", README), ("search.md", PAGES["which_rule.md"])]:
         overview, _ = (RESULTS / name).read_text().split("\n\n", 1)
         assert len(overview.splitlines()) >= 7 and overview in text
+    settings = pd.read_csv(RESULTS / "learning_settings.csv").query("measure == 'steps to 0.8' and rule == 'dara_sym'")
+    steps = [f"{settings.query('experiment == @key')['value'].mean():.1f}" for key in ("A", "G8", "G16", "G32")]
+    assert f"{', '.join(steps[:3])} and {steps[3]} steps with G = 4, 8, 16 and 32" in squeezed(README)
     # None reaches either aim on both tasks, and none reaches any aim on A
     verdicts = (RESULTS / "search.md").read_text()
     assert verdicts.rstrip().endswith("In A and B: no rule is free, none is fast.")
