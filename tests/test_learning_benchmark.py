@@ -14,7 +14,8 @@ from train_scripts.benchmark import arithmetic
 from train_scripts.benchmark.experiments import EXPERIMENTS
 from train_scripts.benchmark.learning import make_runs
 from train_scripts.benchmark.learning_report import markdown, measure, measure_run
-from trl_dara.demo.runs import Run
+from train_scripts.benchmark.running import make_parser
+from trl_dara.demo.runs import Run, run_all
 
 
 def history(sparse: list[float], dense: list[float]) -> list[dict[str, float]]:
@@ -110,3 +111,18 @@ def test_rewards_of_sums():
     completions = [[{"content": text}] for text in ("hm so = 7", "hm so = 7 hm", "so = 8", "7", "so = 17")]
     assert arithmetic.correctness_reward(completions, answer=[7] * 5) == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert arithmetic.length_reward(completion_ids=[[0] * 12, [0] * 13]) == [1.0, 0.0]
+
+
+def test_runs_at_a_time_are_at_least_one(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        make_parser("", "learning").parse_args(["--parallel", "0"])
+    assert "--parallel: '0' is not a whole number of at least 1" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="`parallel` is 0"):
+        run_all([Run("demo", "gdpo")], tmp_path, parallel=0, refresh=lambda left: None)
+
+
+def test_what_is_finished_already_is_reported_at_once(tmp_path):
+    runs = list(write_runs(tmp_path, {("gdpo", 0): 10, ("gdpo", 1): 10}).values())
+    left = []
+    run_all(runs, tmp_path, parallel=1, refresh=left.append)
+    assert left == [0]

@@ -31,11 +31,30 @@ def make_parser(description: str, name: str) -> argparse.ArgumentParser:
         `argparse.ArgumentParser`
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--parallel", type=int, default=os.cpu_count(), help="runs at a time, one thread each")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="of prompts, their order, and sampling"
+    )
+    parser.add_argument(
+        "--parallel",
+        type=positive,
+        default=os.cpu_count(),
+        help="runs at a time, one thread each; by default one per core",
+    )
     parser.add_argument("--output_dir", type=Path, default=Path("outputs") / name, help="folder of the logs")
-    parser.add_argument("--results_dir", type=Path, default=RESULTS, help="folder of the tables and figures")
+    parser.add_argument(
+        "--results_dir",
+        type=Path,
+        default=RESULTS,
+        help="folder of the tables and figures; by default those of the repository",
+    )
     return parser
+
+
+def positive(text: str) -> int:
+    """A number on the command line that has to be at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def train(runs: list[Run], arguments: argparse.Namespace, console: Console, module: str) -> None:
@@ -53,15 +72,21 @@ def train(runs: list[Run], arguments: argparse.Namespace, console: Console, modu
             What trains one run, as for [`run_all`].
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the children too, like Ctrl-C
-    with Progress(console=console) as progress:
-        task = progress.add_task("runs", total=len(runs))
-        run_all(
-            runs,
-            arguments.output_dir,
-            arguments.parallel,
-            lambda left: progress.update(task, completed=len(runs) - left),
-            module,
+    try:
+        with Progress(console=console) as progress:
+            task = progress.add_task("runs", total=len(runs))
+            run_all(
+                runs,
+                arguments.output_dir,
+                arguments.parallel,
+                lambda left: progress.update(task, completed=len(runs) - left),
+                module,
+            )
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped. Finished runs are kept in {arguments.output_dir}: the same command goes on from there."
         )
+        raise SystemExit(130) from None
     arguments.results_dir.mkdir(parents=True, exist_ok=True)
 
 

@@ -176,7 +176,7 @@ def _bound(rows: pd.DataFrame) -> str:
 
 def _mean_interval_seeds(values: pd.Series, form: str) -> str:
     mean_of_all, seeds = mean_and_seeds(values, form).split(" ", 1)
-    if values.isna().any():
+    if values.isna().any() or len(values) == 1:
         return f"{mean_of_all} {seeds}"
     low, high = bootstrap_interval(values.tolist())
     return f"{mean_of_all} [{form.format(low)}, {form.format(high)}] {seeds}"
@@ -194,7 +194,9 @@ def main() -> None:
     compared = compare(measure(runs, arguments.output_dir))
     stem = arguments.results_dir / arguments.results_name
     compared.to_csv(stem.with_suffix(".csv"), index=False, float_format="%.6g")
-    report = markdown(compared)
+    report = markdown(
+        pd.read_csv(stem.with_suffix(".csv"))
+    )  # so that the table is that of the file, to its last digit
     stem.with_suffix(".md").write_text(report)
     console.print(Markdown(report))
 

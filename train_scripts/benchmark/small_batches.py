@@ -16,7 +16,7 @@ import pandas as pd
 from rich.console import Console
 from rich.markdown import Markdown
 
-from train_scripts.benchmark.running import make_parser, mean_and_seeds, train
+from train_scripts.benchmark.running import make_parser, mean_and_seeds, positive, train
 from trl_dara.demo.runs import Run, channel_series
 from trl_dara.evaluation.stats import first_crossing
 
@@ -184,9 +184,13 @@ def save_figure(results: pd.DataFrame, path: Path) -> None:
 
 def main() -> None:
     parser = make_parser(__doc__, "small_batches")
-    parser.add_argument("--groups", type=int, default=1280, help="prompt groups per run")
+    parser.add_argument(
+        "--groups", type=positive, default=1280, help="prompt groups per run, at least 64; by default 1280"
+    )
     arguments = parser.parse_args()
 
+    if arguments.groups < max(LEARNING_RATES):
+        parser.error(f"--groups: {arguments.groups} is not one batch of {max(LEARNING_RATES)}")
     runs = make_runs(arguments.groups, arguments.seeds)
     console = Console()
     train(list(runs.values()), arguments, console, module="trl_dara.demo.training")

@@ -126,16 +126,20 @@ def run_all(
         parallel (`int`):
             How many runs at a time.
         refresh (`Callable`):
-            Called twice a second with the number of runs that are left.
+            Called with the number of runs that are left, at once and then twice a second.
         module (`str`, *optional*, defaults to `"trl_dara.demo.training"`):
             What trains one run: `python -m MODULE RUN OUTPUT_DIR`.
 
     Raises:
         `RuntimeError`: When a run fails.
+        `ValueError`: When no run may be started.
     """
+    if parallel < 1:
+        raise ValueError(f"`parallel` is {parallel!r}. Pass how many runs to train at a time, at least 1.")
     output_dir.mkdir(parents=True, exist_ok=True)
     waiting = [run for run in runs if not run.is_finished(output_dir)]
     children: dict[str, subprocess.Popen] = {}
+    refresh(len(waiting))
     try:
         while waiting or children:
             while waiting and len(children) < parallel:
