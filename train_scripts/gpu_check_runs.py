@@ -14,7 +14,7 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from train_scripts.benchmark.overhead import TimedTrainer
+from train_scripts.benchmark.timed_trainer import TimedTrainer
 from train_scripts.gpu_check import Check
 from trl_dara import AGGREGATIONS, MultiRewardGRPOConfig, MultiRewardGRPOTrainer, compute_advantages
 from trl_dara.data.synthetic import TINY_TOOL_CALLER, make_dataset

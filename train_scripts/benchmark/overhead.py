@@ -16,7 +16,6 @@ minutes. The peer `multireward-grpo` is measured where it is installed:
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,47 +31,9 @@ from trl import GRPOConfig, GRPOTrainer
 from train_scripts.benchmark.aggregation_cost import make_cases, measure_all, peer_is_installed
 from train_scripts.benchmark.overhead_report import markdown, save_figure
 from train_scripts.benchmark.running import RESULTS
-from trl_dara import MultiRewardGRPOConfig, MultiRewardGRPOTrainer
+from train_scripts.benchmark.timed_trainer import TimedTrainer
+from trl_dara import MultiRewardGRPOConfig
 from trl_dara.data.synthetic import TINY_TOOL_CALLER, correctness_reward, format_reward, make_dataset
-
-
-class TRLTimer(GRPOTrainer):
-    """TRL's trainer, with the time that its two methods take on record. Stands between our trainer and TRL's."""
-
-    seconds_generating = 0.0
-    seconds_rewarding = 0.0
-
-    def _generate_and_score_completions(self, inputs):
-        start = time.perf_counter()
-        output = super()._generate_and_score_completions(inputs)
-        self.seconds_generating += time.perf_counter() - start
-        return output
-
-    def _calculate_rewards(self, *args):
-        start = time.perf_counter()
-        rewards = super()._calculate_rewards(*args)
-        self.seconds_rewarding += time.perf_counter() - start
-        return rewards
-
-
-class TimedTrainer(MultiRewardGRPOTrainer, TRLTimer):
-    """Our trainer on top of the timed one: what it takes longer than TRL's methods is our own code."""
-
-    own_seconds: list[float]
-
-    def _generate_and_score_completions(self, inputs):
-        self.seconds_generating = self.seconds_rewarding = self.seconds_settling = 0.0
-        start = time.perf_counter()
-        output = super()._generate_and_score_completions(inputs)
-        total = time.perf_counter() - start
-        self.own_seconds.append(total - self.seconds_generating + self.seconds_settling - self.seconds_rewarding)
-        return output
-
-    def _calculate_rewards(self, *args):
-        start = time.perf_counter()
-        rewards = super()._calculate_rewards(*args)
-        self.seconds_settling += time.perf_counter() - start
-        return rewards
 
 
 def train(ours: bool, prompts: int, num_generations: int, steps: int, seed: int) -> tuple[list[float], list[float]]:
