@@ -16,10 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.markdown import Markdown
 
 from train_scripts.benchmark.experiments import FilteredRun
-from train_scripts.benchmark.running import make_parser, mean_and_seeds, train
+from train_scripts.benchmark.running import make_parser, mean_and_seeds, report_results, train
 from trl_dara.demo.report import trailing_mean
 from trl_dara.demo.runs import channel_series
 from trl_dara.evaluation.comparison import compare_seeds
@@ -197,11 +196,8 @@ def main() -> None:
     console = Console()
     train(runs, arguments, console, module="train_scripts.benchmark.filtering_training")
     results = measure(runs, arguments.output_dir)
-    results.to_csv(arguments.results_dir / "filtering.csv", index=False, float_format="%.6g")
-    report = f"{markdown_table(results)}\n"
-    (arguments.results_dir / "filtering.md").write_text(report)
+    report_results(results, f"{markdown_table(results)}\n", arguments.results_dir / "filtering", console)
     save_figure(runs, arguments.output_dir, arguments.results_dir / "filtering.png")
-    console.print(Markdown(report))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ compared seed by seed.
 from pathlib import Path
 
 from rich.console import Console
-from rich.markdown import Markdown
 
 from train_scripts.benchmark.experiments import EXPERIMENTS, LearningRun
 from train_scripts.benchmark.learning_report import markdown, measure, save_figure
-from train_scripts.benchmark.running import make_parser, train
+from train_scripts.benchmark.running import make_parser, report_results, train
 from trl_dara import AGGREGATIONS
 
 
@@ -63,12 +62,9 @@ def main() -> None:
     train(list(runs.values()), arguments, console, module="train_scripts.benchmark.training")
     results = measure(runs, arguments.output_dir)
     stem = arguments.results_dir / arguments.results_name
-    results.to_csv(f"{stem}.csv", index=False, float_format="%.6g")
-    report = markdown(results)
-    Path(f"{stem}.md").write_text(report)
+    report_results(results, markdown(results), stem, console)
     for key in experiments:
         save_figure(key, runs, arguments.output_dir, Path(f"{stem}_{key}.png"))
-    console.print(Markdown(report))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.progress import Progress
 
 from trl_dara.demo.runs import Run, run_all
+from trl_dara.evaluation.stats import bootstrap_interval
 
 
 RESULTS = Path(__file__).parent / "results"
@@ -90,7 +92,7 @@ def train(runs: list[Run], arguments: argparse.Namespace, console: Console, modu
     arguments.results_dir.mkdir(parents=True, exist_ok=True)
 
 
-def mean_and_seeds(values: pd.Series, form: str, mean_form: str | None = None) -> str:
+def mean_and_seeds(values: pd.Series, form: str, mean_form: str | None = None, interval: bool = False) -> str:
     """
     A cell of a table: the mean and every value. Where a seed has none, neither has the mean: one over the others would
     flatter.
@@ -102,10 +104,36 @@ def mean_and_seeds(values: pd.Series, form: str, mean_form: str | None = None) -
             Format string of a value.
         mean_form (`str`, *optional*):
             Format string of the mean; by default that of a value.
+        interval (`bool`, *optional*, defaults to `False`):
+            Whether to give the 95 % bootstrap interval of the mean of several values, too.
 
     Returns:
         `str`: e.g. `"**0.50** (0.25 0.75)"`.
     """
     each = " ".join(NEVER if pd.isna(value) else form.format(value) for value in values)
-    mean = "–" if values.isna().any() else f"**{(mean_form or form).format(values.mean())}**"
+    if values.isna().any():
+        return f"– ({each})"
+    mean = f"**{(mean_form or form).format(values.mean())}**"
+    if interval and len(values) > 1:
+        low, high = bootstrap_interval(values.tolist())
+        mean = f"{mean} [{form.format(low)}, {form.format(high)}]"
     return f"{mean} ({each})"
+
+
+def report_results(results: pd.DataFrame, report: str, stem: Path, console: Console) -> None:
+    """
+    Write the results and the report on them, and show the report.
+
+    Args:
+        results (`pd.DataFrame`):
+            Written as CSV, numbers to six digits.
+        report (`str`):
+            Markdown.
+        stem (`Path`):
+            The files, without `.csv` and `.md`.
+        console (`Console`):
+            Where the report is shown.
+    """
+    results.to_csv(f"{stem}.csv", index=False, float_format="%.6g")
+    Path(f"{stem}.md").write_text(report)
+    console.print(Markdown(report))

@@ -20,7 +20,6 @@ from train_scripts.benchmark.candidates import CANDIDATES
 from train_scripts.benchmark.experiments import EXPERIMENTS, LearningRun
 from train_scripts.benchmark.learning_report import NOT_ALL, REFERENCE, first_unseen_step, measure
 from train_scripts.benchmark.running import make_parser, mean_and_seeds, train
-from trl_dara.evaluation.stats import bootstrap_interval
 
 
 DARA = "dara_sym"
@@ -138,8 +137,8 @@ def markdown(compared: pd.DataFrame) -> str:
         )
         for rule, of_rule in rows.groupby("rule", sort=False):
             of_rule = of_rule.set_index("seed").reindex(seeds)
-            ratio = _bound(of_rule) + _mean_interval_seeds(of_rule["ratio"], "{:.2f}")
-            difference = _mean_interval_seeds(of_rule["correctness"], "{:+.3f}")
+            ratio = _bound(of_rule) + mean_and_seeds(of_rule["ratio"], "{:.2f}", interval=True)
+            difference = mean_and_seeds(of_rule["correctness"], "{:+.3f}", interval=True)
             verdicts = ("yes" if aims.loc[(key, rule), aim] else "no" for aim in ("free", "fast"))
             parts.append(f"| `{rule}` | {ratio} | {difference} | {' | '.join(verdicts)} |")
         parts.append("")
@@ -174,14 +173,6 @@ def _bound(rows: pd.DataFrame) -> str:
     return "at most " if rows["is_bound"].any() else ""
 
 
-def _mean_interval_seeds(values: pd.Series, form: str) -> str:
-    mean_of_all, seeds = mean_and_seeds(values, form).split(" ", 1)
-    if values.isna().any() or len(values) == 1:
-        return f"{mean_of_all} {seeds}"
-    low, high = bootstrap_interval(values.tolist())
-    return f"{mean_of_all} [{form.format(low)}, {form.format(high)}] {seeds}"
-
-
 def main() -> None:
     parser = make_parser(__doc__, "learning")  # the reference's runs are those of the learning benchmark
     parser.add_argument("--experiments", nargs="+", choices=[*CROSSINGS], default=[*CROSSINGS])
@@ -194,9 +185,7 @@ def main() -> None:
     compared = compare(measure(runs, arguments.output_dir))
     stem = arguments.results_dir / arguments.results_name
     compared.to_csv(stem.with_suffix(".csv"), index=False, float_format="%.6g")
-    report = markdown(
-        pd.read_csv(stem.with_suffix(".csv"))
-    )  # so that the table is that of the file, to its last digit
+    report = markdown(pd.read_csv(stem.with_suffix(".csv")))  # of the file, to its last digit
     stem.with_suffix(".md").write_text(report)
     console.print(Markdown(report))
 

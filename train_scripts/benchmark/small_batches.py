@@ -14,9 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.markdown import Markdown
 
-from train_scripts.benchmark.running import make_parser, mean_and_seeds, positive, train
+from train_scripts.benchmark.running import make_parser, mean_and_seeds, positive, report_results, train
 from trl_dara.demo.runs import Run, channel_series
 from trl_dara.evaluation.stats import first_crossing
 
@@ -195,11 +194,9 @@ def main() -> None:
     console = Console()
     train(list(runs.values()), arguments, console, module="trl_dara.demo.training")
     results = measure(runs, arguments.output_dir)
-    results.to_csv(arguments.results_dir / "small_batches.csv", index=False, float_format="%.6g")
     report = f"{markdown_table(results)}\n\n{decide(results)}\n"
-    (arguments.results_dir / "small_batches.md").write_text(report)
+    report_results(results, report, arguments.results_dir / "small_batches", console)
     save_figure(results, arguments.results_dir / "small_batches.png")
-    console.print(Markdown(report))
 
 
 if __name__ == "__main__":
